@@ -7,12 +7,15 @@ depth, the digits of numbers and the growth by YAML aliases are limited.
 from __future__ import annotations
 
 import errno
+import gzip
+import io
 import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -25,17 +28,27 @@ _MOST_NODES = 1_000_000
 _LARGEST_INTEGER = 1 << 63
 
 
-def read_small_file(path: str | os.PathLike[str], most_bytes: int = 64 << 20) -> bytes:
+def read_small_file(
+    path: str | os.PathLike[str], most_bytes: int = 64 << 20, *, own: bool = False
+) -> bytes:
     """Return the content of a regular file.
+
+    Args:
+        path: of the file.
+        most_bytes: largest size.
+        own: only of this user or root, and not behind a link: in a folder that others share.
 
     Raises OSError if the file cannot be read, is a pipe or a device, or is larger than
     `most_bytes`.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, flags | os.O_NOFOLLOW if own else flags)
     with os.fdopen(handle, "rb", closefd=True) as file:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
+        if own and found.st_uid not in (os.geteuid(), 0):
+            raise OSError(errno.EPERM, "of another user")
         content = file.read(min(found.st_size, most_bytes) + 1)  # allocates as much
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes} bytes")
@@ -44,6 +57,27 @@ def read_small_file(path: str | os.PathLike[str], most_bytes: int = 64 << 20) ->
 
 LONGEST_LINE = 16 << 20
 """Bytes of a line of a trace, a load or acceptance data; a step of 1,000 requests has 0.3 MB."""
+
+
+_GZIP = b"\x1f\x8b"
+_OTHERS = {b"PAR1": "Parquet", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd"}
+"""First bytes of files that hold no lines of text, and what they are."""
+
+
+@contextmanager
+def open_lines(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file of lines, plain or gzip; the first bytes tell, not the name.
+
+    Raises OSError if it cannot be opened, or is of another packed format.
+    """
+    with Path(path).open("rb") as raw:
+        start = raw.peek(4)[:4]
+        if kind := _OTHERS.get(start):
+            raise OSError(errno.EINVAL, f"a {kind} file; only text is read, plain or gzip")
+        if start.startswith(_GZIP):
+            yield cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw)))
+        else:
+            yield raw
 
 
 def read_bounded_lines(file: BinaryIO) -> Iterator[bytes]:

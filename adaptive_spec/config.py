@@ -45,6 +45,8 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Size at which a new segment begins (MB)."""
     max_segments: Annotated[int, msgspec.Meta(ge=1)] = 8
     """Segments kept in the directory; the oldest that no process writes is deleted first."""
+    hash_ids: bool = False
+    """Write digests in place of request ids, which hold those that clients give their requests."""
 
 
 class SecondSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
@@ -18,6 +19,7 @@ import msgspec
 from adaptive_spec.bounded_read import count_values
 from adaptive_spec.config import Config
 from adaptive_spec.errors import AdaptiveSpecError, PolicyError
+from adaptive_spec.installed_parts import installed_parts
 from adaptive_spec.step import (
     Capability,
     FinishedStep,
@@ -27,6 +29,8 @@ from adaptive_spec.step import (
     StepContext,
 )
 from adaptive_spec.validation import explained, nearest
+
+_LOG = logging.getLogger(__name__)
 
 ENTRY_POINT_GROUP = "adaptive_spec.policies"
 MOST_OPTION_VALUES = 4096
@@ -153,17 +157,22 @@ def available_policies(*, baselines: bool = False) -> dict[str, str]:
     Args:
         baselines: include other systems' rules, which the simulator and benchmarks offer.
     """
-    path = tuple(sys.path)
-    found = _entry_points_on(path, ENTRY_POINT_GROUP)
-    return {**_entry_points_on(path, BASELINES_GROUP), **found} if baselines else dict(found)
+    groups = (ENTRY_POINT_GROUP, BASELINES_GROUP) if baselines else (ENTRY_POINT_GROUP,)
+    return dict(_policies_on(tuple(sys.path), groups))
 
 
 @functools.cache
-def _entry_points_on(path: tuple[str, ...], group: str) -> dict[str, str]:
+def _policies_on(path: tuple[str, ...], groups: tuple[str, ...]) -> dict[str, str]:
     """Read the installed packages' metadata, 10 ms and more, once for a `sys.path`."""
-    from importlib.metadata import entry_points  # a third of this package's import time
-
-    return {point.name: point.value for point in entry_points(group=group)}
+    found, clashes = installed_parts(*groups)
+    for point, kept in clashes:
+        _LOG.warning(
+            "adaptive_spec: policy %r of %s is left out: %s has this name; rename it",
+            point.name,
+            point.value,
+            kept,
+        )
+    return {name: point.value for name, point in found.items()}
 
 
 def policy_class(name: str, *, baselines: bool = False) -> type[Policy]:

@@ -87,17 +87,42 @@ class Explained:
     afterwards: tuple[Belief, ...] = ()
 
 
-def switches(trace: Path, choice: PolicyChoice, seed: int = 0) -> Iterator[Explained]:
-    """Yield each step at which the recorded server or the replayed policy changed its mode.
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """Where speculation was switched in a trace.
+
+    Attributes:
+        steps: decode steps of the trace.
+        recorded: steps at which the server switched speculation off or on.
+        replayed: steps at which the replayed policy did.
+        departs: first step at which one of them is off and the other is not; None: none.
+    """
+
+    steps: int
+    recorded: tuple[Explained, ...]
+    replayed: tuple[Explained, ...]
+    departs: int | None
+
+
+def switches(trace: Path, choice: PolicyChoice, seed: int = 0) -> Switches:
+    """Find the switches of the recorded server and of the policy replayed on its trace.
 
     Raises DataError or PolicyError naming the fault.
     """
+    found: tuple[list[Explained], list[Explained]] = [], []
     before: tuple[bool, bool] | None = None
+    steps, departs = 0, None
     for logged, mode, replay in _replayed(LoggedTrace(trace).steps(), choice, seed):
+        steps += 1
         now = logged.record.mode in _OFF, mode in _OFF
+        if departs is None and now[0] is not now[1]:
+            departs = logged.record.step
         if before is not None and now != before:
-            yield replay.explained(logged, mode)
+            explained = replay.explained(logged, mode)
+            for each, old, new in zip(found, before, now, strict=True):
+                each.extend([explained] * (old is not new))
         before = now
+    return Switches(steps, tuple(found[0]), tuple(found[1]), departs)
 
 
 def explain(

@@ -128,6 +128,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "such a drafter, or expect too much"
         )
 
+    def load_notes(self) -> list[str]:
+        """Return what was done to the files of the load, in words."""
+        notes: list[str] = []
+        parse_load(self.load, self.acceptance_data(), seed=self.seed, notes=notes)
+        return notes
+
     def _shaped_acceptance(self, files: tuple[str, ...]) -> AcceptanceData:
         return _shaped(self._wanted(files), self.drafter)
 

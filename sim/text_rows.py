@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import msgspec
 
-from adaptive_spec.bounded_read import DECODE_ERRORS, read_bounded_lines
+from adaptive_spec.bounded_read import DECODE_ERRORS, open_lines, read_bounded_lines
 from adaptive_spec.errors import DataError
 
-_GZIP = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -43,7 +42,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any
 
 
 def read_lines(path: str | os.PathLike[str]) -> Generator[tuple[int, bytes]]:
-    """Line number (from 1) and bytes of each line that is not blank.
+    """Line number (from 1) and bytes of each line that is not blank; no byte order mark.
 
     Raises DataError for a file that is missing, for a line beyond `LONGEST_LINE` and, if the file
     is compressed, for damage.
@@ -51,8 +50,10 @@ def read_lines(path: str | os.PathLike[str]) -> Generator[tuple[int, bytes]]:
     file = Path(path)
     number = 0
     try:
-        with file.open("rb") as raw, _decompressed(raw) as stream:
+        with open_lines(file) as stream:
             for number, line in enumerate(read_bounded_lines(stream), start=1):
+                if number == 1:
+                    line = line.removeprefix(_BYTE_ORDER_MARK)
                 if line.strip():
                     yield number, line
     except EOFError as error:
@@ -63,11 +64,3 @@ def read_lines(path: str | os.PathLike[str]) -> Generator[tuple[int, bytes]]:
         raise DataError(f"{file}: damaged after row {number}: {error}; fetch it again") from error
     except OSError as error:
         raise DataError(f"{file}: {error.strerror or error}") from error
-
-
-def _decompressed(raw: BinaryIO) -> BinaryIO:
-    start = raw.read(len(_GZIP))
-    raw.seek(0)
-    if start == _GZIP:
-        return cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw)))
-    return raw

@@ -14,6 +14,7 @@ import msgspec
 
 from adaptive_spec.adapters.vllm import KEY, facts, graph_ladder, varlen_graphs
 from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
+from adaptive_spec.adapters.vllm.context import drafter_limit
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.lookup import Placement
 from adaptive_spec.adapters.vllm.rules import (
@@ -115,9 +116,20 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
         missing=missing,
         graphs=_graphs(vllm_config),
         notes=(
-            *(note for note in (fixed_depth, uniform, _shared_cache(speculation)) if note),
+            *filter(None, (fixed_depth, uniform, _short(vllm_config), _shared_cache(speculation))),
             *(f"this vLLM lacks {feature} ({why})" for feature, why in missing.items()),
         ),
+    )
+
+
+def _short(vllm_config: Any) -> str:
+    """Return what becomes of requests that are longer than the drafter takes; empty if none is."""
+    longest, limit = int(vllm_config.model_config.max_model_len), drafter_limit(vllm_config)
+    if limit is None or limit >= longest:
+        return ""
+    return (
+        f"the drafter takes {limit} of {longest} tokens: with a longer request in the batch vLLM "
+        "drafts for nobody (vllm#52762), and K is 0 until it has ended"
     )
 
 

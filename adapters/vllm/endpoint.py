@@ -1,7 +1,8 @@
 """Entry point of `vllm.endpoint_plugins`: ``/v1/adaptive_spec`` on vLLM's API server.
 
-    GET     status of every engine, without the paths of files, but for an operator; with
-            ``?history=1`` its last ten minutes, too, with ``?break_even=1`` where drafts pay
+    GET     status of every engine; only an operator sees paths of files, the task labels of clients
+            and ids of their requests, others see numbers in place of labels; with ``?history=1``
+            its last ten minutes, too, with ``?break_even=1`` where drafts pay
     POST    {"mode": ..., "policy": ..., "options": ...}: an operator switches every engine, then
             the same
 
@@ -44,6 +45,8 @@ _CLIENT = "adaptive_spec_client"
 _ACCESS = "adaptive_spec_access"
 _FOR_OPERATORS = ("options", "trace_directory", "control_file_error", "stuck_latest")
 """Parts of a status that may name files of the server, or a client's request."""
+_BY_LABEL = "drafts_by_task"
+"""Part of a status whose names are texts of clients."""
 _NOT_ON = (
     "adaptive_spec is not switched on in this server: start it with an `adaptive_spec` "
     "configuration, with mode `shadow` if it is to do nothing at first"
@@ -98,11 +101,17 @@ async def _post(request: Any) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # a page in a browser may post any other type unasked
         return _error(415, "send the header Content-Type: application/json")
+    from starlette.requests import ClientDisconnect
+
     content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > _LARGEST_BYTES:
-            return _error(413, f"more than {_LARGEST_BYTES} bytes")
+    try:
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > _LARGEST_BYTES:
+                return _error(413, f"more than {_LARGEST_BYTES} bytes")
+    except ClientDisconnect:
+        _LOG.info("adaptive_spec: a client has gone before its POST was whole")
+        return _error(400, "not whole")
     try:
         body = decode_json(content)
     except ValueError as error:
@@ -125,9 +134,15 @@ async def _ask(request: Any, *arguments: Any, operator: bool) -> Any:
         return _error(400, "; ".join(refused))
     if not operator:
         for engine in engines:
-            for name in _FOR_OPERATORS:
-                engine["status"].pop(name, None)
+            engine["status"] = _for_clients(engine["status"])
     return _answer(200, {"engines": sorted(engines, key=lambda engine: int(engine["engine"]))})
+
+
+def _for_clients(status: dict[str, Any]) -> dict[str, Any]:
+    """Return what of a status others than operators may see."""
+    shown = {name: value for name, value in status.items() if name not in _FOR_OPERATORS}
+    drafts = shown.get(_BY_LABEL, {}).values()
+    return shown | {_BY_LABEL: {f"label {n}": each for n, each in enumerate(drafts, start=1)}}
 
 
 def _error(status: int, message: str) -> Any:

@@ -120,7 +120,7 @@ class EngineFigures:
         found = []
         for labels, path in self._engines.items():
             try:
-                found.append((labels, decode_json(read_small_file(path))))
+                found.append((labels, decode_json(read_small_file(path, own=True))))
             except (OSError, ValueError):
                 continue
         try:

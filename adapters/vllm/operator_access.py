@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import logging
 import os
+import stat
 from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from adaptive_spec.bounded_read import read_small_file
@@ -23,6 +26,7 @@ from adaptive_spec.errors import ConfigError
 HEADER = "X-Adaptive-Spec-Key"
 VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
 FILE_VARIABLE = f"{VARIABLE}_FILE"
+_LOG = logging.getLogger("vllm.adaptive_spec")
 _LEAST_CHARACTERS = 8
 _MOST_BYTES = 1 << 12
 
@@ -33,12 +37,25 @@ def admin_key(environ: Mapping[str, str] = os.environ) -> str:
     if file:
         try:
             key = read_small_file(file, _MOST_BYTES).decode().strip()
+            mode = Path(file).stat().st_mode
         except (OSError, ValueError) as error:
             raise ConfigError(f"{FILE_VARIABLE}: {file!r}: {error}") from error
-    usable = len(key) >= _LEAST_CHARACTERS and key.isascii() and key.isprintable()
-    if (key or file) and not usable:
+        if mode & stat.S_IWOTH:
+            raise ConfigError(f"{FILE_VARIABLE}: {file!r} may be written by every user: chmod 600")
+        if mode & stat.S_IROTH:  # as Kubernetes mounts secrets
+            _LOG.warning(
+                "adaptive_spec: %s: %r may be read by every user of this machine: chmod 600",
+                FILE_VARIABLE,
+                file,
+            )
+    # A header's value loses blanks at its ends.
+    usable = len(key.strip()) >= _LEAST_CHARACTERS and key.isascii() and key.isprintable()
+    if (key or file) and not (usable and key == key.strip()):
         name = FILE_VARIABLE if file else VARIABLE
-        raise ConfigError(f"{name}: give at least {_LEAST_CHARACTERS} printable ASCII characters")
+        raise ConfigError(
+            f"{name}: give at least {_LEAST_CHARACTERS} printable ASCII characters, no blank at an "
+            "end"
+        )
     return key
 
 

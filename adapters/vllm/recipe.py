@@ -24,7 +24,6 @@ from adaptive_spec.adapters.vllm.capability import (
     detect,
     lookup_placement,
 )
-from adaptive_spec.adapters.vllm.context import drafter_limit
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.gate import requested_config
@@ -111,10 +110,8 @@ def _judge(pasted: Pasted) -> RecipeReport:
             refused = isinstance(placement, str)
             said = f"no: {placement}" if refused else own.second_source.kind
             rows.append(("second source", said))
-        if table_dropped(config, pasted.words):
-            rows.append(("table of K", "vLLM drops it with data parallelism, and runs Kmax"))
-        if shorter := drafters_length(config):
-            rows.append(("drafter's length", shorter))
+        if table := table_of_k(config, pasted.words):
+            rows.append(("table of K", table))
         rows += [("K = 0 keeps", kept) for kept in kept_at_zero(config)]
         rows += [("note", note) for note in found.notes]
     if left_over:
@@ -122,22 +119,14 @@ def _judge(pasted: Pasted) -> RecipeReport:
     return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
 
 
-def table_dropped(vllm_config: Any, words: Sequence[str]) -> bool:
-    """Return whether vLLM has taken the command's `num_speculative_tokens_per_batch_size` away."""
+def table_of_k(vllm_config: Any, words: Sequence[str]) -> str:
+    """Return what becomes of `num_speculative_tokens_per_batch_size`; empty without one."""
     name = "num_speculative_tokens_per_batch_size"
-    kept = getattr(vllm_config.speculative_config, name, None)
-    return any(name in word for word in words) and kept is None
-
-
-def drafters_length(vllm_config: Any) -> str:
-    """Return what becomes of requests that are longer than the drafter takes; empty if none is."""
-    longest, limit = int(vllm_config.model_config.max_model_len), drafter_limit(vllm_config)
-    if limit is None or limit >= longest:
-        return ""
-    return (
-        f"{limit} of {longest} tokens: with a longer request in the batch vLLM drafts for nobody "
-        "(vllm#52762), and K is 0 until it has ended"
-    )
+    if getattr(vllm_config.speculative_config, name, None) is not None:
+        return "runs in steps that the plugin does not decide, such as after a fault"
+    if any(name in word for word in words):
+        return "vLLM drops it with data parallelism, and runs Kmax"
+    return ""
 
 
 def kept_at_zero(vllm_config: Any) -> list[str]:
@@ -186,6 +175,10 @@ def _said(environment: Mapping[str, str]) -> str:
     )
 
 
+def _under(pasted: Pasted) -> str:
+    return f", with {_said(pasted.environment)}" if pasted.environment else ""
+
+
 def _is_unreachable(error: BaseException | None) -> bool:
     """Whether the model's configuration could not be had, as Hugging Face's libraries say it."""
     text = str(error)
@@ -221,7 +214,7 @@ def _configuration(pasted: Pasted) -> tuple[Any, list[str]]:
         lines = [line.strip() for line in str(error).splitlines()]
         said = "; ".join(line for line in lines if line and not line.startswith(_ADVICE))
         raise ConfigError(
-            f"--recipe: vLLM makes no configuration of it on this machine: {said}"
+            f"--recipe: vLLM makes no configuration of it on this machine{_under(pasted)}: {said}"
         ) from error
 
 

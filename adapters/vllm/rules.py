@@ -196,6 +196,13 @@ RULES: tuple[Rule[Setup], ...] = (
         "acceptance is learned apart, as for a task label",
         "test_greedy_identity, test_interplay: pauses",
     ),
+    Rule(
+        "thinking_token_budget",
+        SUPPORTED,
+        "with one thinking section; with several, vLLM's own text depends on the number of drafts, "
+        "with the plugin and without it",
+        "test_upstream_reports: one section; a finding: several",
+    ),
     Rule("logprobs", SUPPORTED, "unchanged", "test_greedy_identity: the same values"),
     Rule(
         "prefix caching",

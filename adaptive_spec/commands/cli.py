@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +19,7 @@ from adaptive_spec import __version__
 from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.config import Config, load_config_file, parse_config
 from adaptive_spec.errors import AdaptiveSpecError
+from adaptive_spec.installed_parts import installed_parts
 
 if TYPE_CHECKING:
     from adaptive_spec.commands.doctor import Report, SourceReport
@@ -58,8 +58,6 @@ app = typer.Typer(
 
     Without a server: adaptive-spec replay
     """,
-    add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
@@ -67,7 +65,7 @@ app = typer.Typer(
 def main() -> None:
     """Entry point of the console script."""
     try:
-        with_installed_commands()()
+        with_installed_commands()(sys.argv[1:] or ["--help"])
     except AdaptiveSpecError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -79,7 +77,12 @@ def main() -> None:
 @functools.cache
 def with_installed_commands() -> typer.Typer:
     """Return the app with the commands of other parts and packages, found by entry point."""
-    for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
+    found, clashes = installed_parts(COMMANDS)
+    own = {each.name or getattr(each.callback, "__name__", "") for each in app.registered_commands}
+    for point in found.values():
+        if point.name in own:
+            clashes.append((point, __name__))
+            continue
         try:
             command = point.load()
         except Exception as error:
@@ -89,6 +92,11 @@ def with_installed_commands() -> typer.Typer:
             app.add_typer(command, name=point.name, rich_help_panel=panel)
         else:
             app.command(name=point.name, rich_help_panel=panel)(command)
+    for point, kept in clashes:
+        print(
+            f"warning: command {point.name!r} of {point.value} is left out: {kept} has this name",
+            file=sys.stderr,
+        )
     if _in_a_checkout():
         app.command(
             name="demo",

@@ -19,6 +19,7 @@ import adaptive_spec
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
 from adaptive_spec.engines.doctor_rows import EngineReport, RecipeReport
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
+from adaptive_spec.installed_parts import installed_parts
 from adaptive_spec.policy import (
     BASELINES_GROUP,
     ENTRY_POINT_GROUP,
@@ -176,8 +177,12 @@ def recipe_report(command: str, engine: str = "vllm") -> RecipeReport:
 
 def installed_policies() -> list[PolicyReport]:
     """Return the policies and baselines of all installed packages, by name."""
-    points = (*entry_points(group=ENTRY_POINT_GROUP), *entry_points(group=BASELINES_GROUP))
-    return [_policy(point) for point in sorted(points, key=lambda point: point.name)]
+    found, clashes = installed_parts(ENTRY_POINT_GROUP, BASELINES_GROUP)
+    reports = [_policy(point) for point in found.values()]
+    for point, kept in clashes:
+        problem = f"left out, as {kept} has this name; rename it"
+        reports.append(_unusable(point, problem))
+    return sorted(reports, key=lambda each: each.name)
 
 
 def _engines() -> tuple[list[EngineReport], list[str]]:
@@ -206,19 +211,25 @@ def _configured(environ: Mapping[str, str]) -> Configured:
     return Configured(source, mode=config.mode, policy=config.policy)
 
 
+def _unusable(point: EntryPoint, problem: str) -> PolicyReport:
+    return PolicyReport(point.name, "", point.value, _distribution(point), "", "", False, problem)
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else ""
+
+
 def _policy(point: EntryPoint) -> PolicyReport:
-    distribution = point.dist.name if point.dist else ""
     try:
         policy = policy_class(point.name, baselines=True)
     except Exception as error:
-        problem = _first_line(error)
-        return PolicyReport(point.name, "", point.value, distribution, "", "", False, problem)
+        return _unusable(point, _first_line(error))
     origin = provenance_of(policy)
     return PolicyReport(
         point.name,
         policy.summary,
         point.value,
-        distribution,
+        _distribution(point),
         origin.source,
         GRANULARITY[origin.granularity],
         origin.greedy_drafts_only,

@@ -6,6 +6,7 @@ import keyword
 from pathlib import Path
 
 from adaptive_spec.errors import AdaptiveSpecError
+from adaptive_spec.policy import available_policies
 
 PROJECT = """\
 [build-system]
@@ -85,12 +86,15 @@ def make_package(name: str, folder: Path) -> list[Path]:
         name: of the policy, letters, digits and underscores.
         folder: that the package's folder is made in.
 
-    Raises AdaptiveSpecError for a name that is no identifier, or a folder that exists.
+    Raises AdaptiveSpecError for a name that is no identifier or that an installed policy has, or a
+    folder that exists.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
         raise AdaptiveSpecError(
             f"policy name {name!r}: use letters, digits and underscores, such as my_policy"
         )
+    if name in available_policies(baselines=True):
+        raise AdaptiveSpecError(f"a policy {name!r} is installed; choose another name")
     root = folder / name.replace("_", "-")
     if root.exists():
         raise AdaptiveSpecError(f"{root} exists already")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
+import socket
+import ssl
 import time
-from http.client import HTTPException
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
+from threading import Event, Timer
 from typing import Annotated, Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -20,7 +24,8 @@ PATH = "/v1/adaptive_spec"
 KEY_VARIABLE = "VLLM_API_KEY"
 ADMIN_VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
 """Variable of the admin key, with which the server also names its files."""
-_TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
+"""For the whole answer."""
 _MOST_BYTES = 1 << 24
 _MOST_CHARACTERS = 300
 
@@ -38,20 +43,37 @@ def printable(text: object) -> str:
     return "".join(each if each.isprintable() else "�" for each in str(text)[:_MOST_CHARACTERS])
 
 
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class StatusSource:
     """Reader of one server's statuses.
 
+    Redirects are not followed, and no proxy is used: keys go to the named server only.
+
     Args:
-        place: URL of the server, with or without the path; HOST:PORT; or a status file.
+        place: URL of the server, with or without the path; HOST:PORT; PORT of this machine; or a
+            status file.
         key: API key; "": that of the environment variable ``VLLM_API_KEY``.
         file: status file that stands in while the URL does not answer; None: none.
+        admin: send the admin key of the environment to a server elsewhere, too; a server of this
+            machine gets it always.
     """
 
-    def __init__(self, place: str, *, key: str = "", file: Path | None = None) -> None:
+    def __init__(
+        self, place: str, *, key: str = "", file: Path | None = None, admin: bool = False
+    ) -> None:
         self._key = key or os.environ.get(KEY_VARIABLE, "")
+        self._admin = admin
         self._url = ""
         self._file = file
-        if _HOST_PORT.fullmatch(place) and not Path(place).exists():
+        if place.isascii() and place.isdigit() and not Path(place).exists():
+            place = f"http://localhost:{place}"
+        elif _HOST_PORT.fullmatch(place) and not Path(place).exists():
             place = f"http://{place}"
         if place.lower().startswith(("http://", "https://")):
             base = place.rstrip("/").removesuffix(PATH).removesuffix("/v1")
@@ -91,27 +113,61 @@ class StatusSource:
 
     def _parts(self, part: str, query: str = "") -> dict[str, Any]:
         """A part of each engine's answer, by the engine's name."""
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        if admin := os.environ.get(ADMIN_VARIABLE):
-            headers["X-Adaptive-Spec-Key"] = admin
         try:
-            request = Request(self._url + query, headers=headers)
-            with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
-                body = answer.read(_MOST_BYTES)
-        except HTTPError as error:
+            status, location, body = self._answer(query)
+        except ssl.SSLError as error:
+            hint = "it speaks http, not https" if "WRONG_VERSION" in str(error) else error.reason
+            raise DataError(f"{self._url}: no answer: {hint}") from error
+        except (HTTPException, OSError, ValueError) as error:
+            raise DataError(f"{self._url}: no answer: {error}") from error
+        if status != 200:
             hint = {
                 401: f"wrong or missing API key: --key or ${KEY_VARIABLE}",
                 404: "no such route: start the server with VLLM_PLUGINS=adaptive_spec",
-            }.get(error.code) or printable(error.read(500).decode(errors="replace"))
-            raise DataError(f"{self._url}: HTTP {error.code}: {hint}") from error
-        except (HTTPException, OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise DataError(f"{self._url}: no answer: {reason}") from error
+            }.get(status) or printable(body[:500].decode(errors="replace"))
+            if location:
+                hint = f"points to {printable(location)}; give that address if you trust it"
+            raise DataError(f"{self._url}: HTTP {status}: {hint}")
         engines = _decoded(body, self._url).get("engines")
         try:
             return {str(each["engine"]): dict(each[part]) for each in engines or ()}
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._url}: not a status of adaptive-spec") from error
+
+    def _answer(self, query: str = "") -> tuple[int, str, bytes]:
+        """Status, where it points to, and content, within `TIMEOUT_SECONDS` of the connection."""
+        url = urlsplit(self._url)
+        kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
+        host = url.hostname or ""
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        key = os.environ.get(ADMIN_VARIABLE)
+        if key and (self._admin or _is_this_machine(host)):
+            headers["X-Adaptive-Spec-Key"] = key
+        late = Event()
+        with closing(kind(host, url.port, timeout=TIMEOUT_SECONDS)) as connection:
+            connection.connect()
+            open_socket = connection.sock  # the answer takes it from the connection
+
+            def cut() -> None:
+                late.set()
+                with suppress(OSError):  # closed
+                    open_socket.shutdown(socket.SHUT_RDWR)
+
+            timer = Timer(TIMEOUT_SECONDS, cut)
+            timer.daemon = True
+            timer.start()
+            try:
+                connection.request("GET", url.path + query, headers=headers)
+                answer = connection.getresponse()
+                body = answer.read(_MOST_BYTES)
+            except (HTTPException, OSError):
+                if not late.is_set():
+                    raise
+            finally:
+                timer.cancel()
+        if late.is_set():
+            raise TimeoutError(f"not whole within {TIMEOUT_SECONDS:g} s")
+        return answer.status, answer.headers.get("Location", ""), body
 
     def _read_file(self) -> dict[str, Status]:
         assert self._file is not None

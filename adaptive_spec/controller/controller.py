@@ -145,6 +145,13 @@ class Controller:
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Return the decision for a step; on any fault the engine's own K, mode ENGINE."""
+        try:
+            return self._plan(context)
+        except Exception as error:  # of our own code: what the policy raises is caught there
+            self.fault(f"decision raised {type(error).__name__}: {error}")
+            return engine_plan(context)
+
+    def _plan(self, context: StepContext) -> SpecPlan:
         self._now = context.now
         if self.mode == "off" or not self._faults.breaker.closed(context.now):
             engine = engine_plan(context)

@@ -52,7 +52,6 @@ Optional columns:
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import logging
 import math
@@ -60,12 +59,12 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.bounded_read import DECODE_ERRORS, read_bounded_lines
+from adaptive_spec.bounded_read import DECODE_ERRORS, open_lines, read_bounded_lines
 from adaptive_spec.config import Trace
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import LockedFile, Retry, remove_unused
@@ -102,6 +101,8 @@ class StepTrace:
         self._task_names = counters.task_names
         self._named: set[int] = set()
         self._encoder = msgspec.json.Encoder()
+        # A digest without a key could be found by trying ids.
+        self._key = os.urandom(16) if config.hash_ids else b""
 
     @property
     def on(self) -> bool:
@@ -128,6 +129,8 @@ class StepTrace:
 
     def _add(self, step: FinishedStep, wanted: SpecPlan, why: Callable[[], str]) -> None:
         record = step_record(step, wanted)
+        if self._key:
+            record["ids"] = [self._digest(name) for name in step.context.request_ids]
         if not self._written:  # each segment repeats these columns: older ones may be deleted
             context = step.context
             record["capability"] = msgspec.to_builtins(context.capability)
@@ -139,6 +142,10 @@ class StepTrace:
         line = self._encoder.encode(record) + b"\n"
         self._lines.append(line)
         self._written += len(line)
+
+    def _digest(self, name: str) -> str:
+        content = name.encode("utf-8", "backslashreplace")
+        return hashlib.blake2b(content, digest_size=12, key=self._key).hexdigest()
 
     def _new_names(self, tasks: list[int]) -> dict[str, str]:
         """Return the labels of numbers that this segment has not named yet."""
@@ -303,6 +310,11 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
             raise DataError(f"{path}:{number}: not a step record: {error}") from error
         if record.get("schema") != SCHEMA:
             found = record.get("schema", "missing")
+            if isinstance(found, int):
+                raise DataError(
+                    f"{path}:{number}: made by another version of adaptive-spec (schema {found}, "
+                    f"not {SCHEMA}): read it with that one"
+                )
             raise DataError(
                 f"{path}:{number}: no step record (schema {found}, not {SCHEMA}); "
                 "a trace is the folder of the key trace.directory, or a file of it"
@@ -313,19 +325,15 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
 def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
-        with _opened(path) as lines:
+        with open_lines(path) as lines:
             for number, line in enumerate(read_bounded_lines(lines), start=1):
                 if line.strip():
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
+        if isinstance(error, PermissionError):
+            reason = f"{reason}; run as the user of the server, whose files have mode 0600"
         raise DataError(f"{path}:{number + 1}: cannot be read: {reason}") from error
-
-
-def _opened(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return path.open("rb")
 
 
 def _number(value: float) -> float | None:

@@ -37,6 +37,7 @@ from adaptive_spec.sim.advice.worlds import (
     recorded_world,
 )
 from adaptive_spec.sim.hardware.from_trace import (
+    LARGEST_FIT_ERROR,
     TimedSteps,
     TraceFit,
     drafted_alike,
@@ -193,12 +194,8 @@ def _no_prediction(error: str) -> Verdict:
     )
 
 
-LARGEST_FIT_ERROR = 0.15
-"""Median relative error of the fitted step times beyond which predictions are worthless."""
-
-
 def _no_fit(fit: TraceFit) -> Verdict | None:
-    if fit.median_error <= LARGEST_FIT_ERROR:
+    if fit.usable:
         return None
     return Verdict(
         worth=CANNOT_TELL,
@@ -313,7 +310,8 @@ class _Predictor:
 
         def add(world: str, half: str, factor: int = 1) -> None:
             tuned = own[_OTHER[half]]
-            named = {each.name: each for each in (self._none, native, self._ours)}
+            compared = (self._none, self._static[-1], native, self._ours)
+            named = {each.name: each for each in compared}
             if tuned.name in named:
                 named[tuned.name] = tuned
             wanted.extend(
@@ -365,6 +363,7 @@ class _Predictor:
             predictions=predictions,
             native=native.name,
             over_native=self._interval(setups.OURS, native.name),
+            over_kmax={name: self._interval(name, self._static[-1].name) for name in decided},
             what_if=[self._what_if(change, native.name) for change in self._changes],
             by_clients=by_clients,
             leave_out_from=left_out[-1].clients if left_out else None,

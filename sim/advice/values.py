@@ -100,6 +100,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
         predictions: set-ups, no speculation first.
         native: name of the engine's best own set-up.
         over_native: goodput over that, from pairs in the same worlds.
+        over_kmax: goodput and `native` over K = `kmax` at every load, likewise.
         what_if: both under other traffic.
         by_clients: best fixed K by load.
         leave_out_from: smallest load from which on no K gains; None: at none that was simulated.
@@ -120,6 +121,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     predictions: list[Prediction] = []
     native: str = ""
     over_native: Estimate | None = None
+    over_kmax: dict[str, Estimate] = {}
     what_if: list[WhatIf] = []
     by_clients: list[BeyondLoad] = []
     leave_out_from: int | None = None

@@ -55,10 +55,18 @@ def decide(
             worth, recommended = NOT_CLEAR, [first.name, NO_SPECULATION]
             sentence = f"Not clear yet: {first.name} changes throughput by {gain} over none"
     answers = []
+    present = f"K = {advice.kmax}"
     if worth is not NO:
+        if native.name != present and advice.over_kmax:
+            answers.append((f"Over {present}", _over_present(advice, by_name, native)))
         answers.append((f"Plugin or {_kind(native.name)}?", _choice(advice, native)))
         answers += [("If it moves", text) for text in _moves(advice, native)]
-        answers.append(("GPU time", _gpu_time(by_name[recommended[0]].gain, fleet)))
+        gpu_time = f"{_gpu_time(by_name[recommended[0]].gain, fleet)} against no speculation"
+        if fleet.gpus and native.name != present and recommended[0] in advice.over_kmax:
+            over = advice.over_kmax[recommended[0]]
+            saved = [f"{_saved(gain, fleet):.1f}" for gain in (over.value, over.low, over.high)]
+            gpu_time += f"; {saved[0]} ({saved[1]} to {saved[2]}) against {present}"
+        answers.append(("GPU time", gpu_time))
         answers.append(("Price", _latency(by_name, ours, native)))
     answers.append(("Sure?", _certainty(advice, resamplings)))
     if missing:
@@ -91,6 +99,17 @@ def _choice(advice: Advice, native: Prediction) -> str:
     return f"no difference shown on this traffic: plugin over {native.name} {found}"
 
 
+def _over_present(advice: Advice, by_name: dict[str, Prediction], native: Prediction) -> str:
+    """What changes for a server that runs its `num_speculative_tokens` at every load."""
+    ours = by_name[OURS]
+    before, after = by_name[f"K = {advice.kmax}"].tpot_ms[1], ours.tpot_ms[1]
+    return (
+        f"your num_speculative_tokens at every load: plugin {_range(advice.over_kmax[OURS])}, "
+        f"{_kind(native.name)} {_range(advice.over_kmax[native.name])}, paired; TPOT p99 "
+        f"{before:.3g} -> {after:.3g} ms with the plugin"
+    )
+
+
 def _moves(advice: Advice, native: Prediction) -> list[str]:
     kind = _kind(native.name)
     return [
@@ -100,11 +119,16 @@ def _moves(advice: Advice, native: Prediction) -> list[str]:
     ]
 
 
+def _saved(gain: float, fleet: Fleet) -> float:
+    """GPUs that are not needed any more."""
+    return fleet.gpus * (1.0 - 1.0 / gain)
+
+
 def _gpu_time(gain: float, fleet: Fleet) -> str:
     share = 1.0 / gain
     said = f"the same traffic in {share:.2f} of the time"
     if fleet.gpus:
-        saved = fleet.gpus * (1.0 - share)
+        saved = _saved(gain, fleet)
         said += f": {abs(saved):.1f} of {fleet.gpus} GPUs {'fewer' if saved >= 0 else 'more'}"
         if fleet.gpu_hour_price:
             price = saved * fleet.gpu_hour_price * _HOURS_PER_MONTH

@@ -57,6 +57,8 @@ def advice_page(advice: Advice) -> str:
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        """<meta http-equiv="Content-Security-Policy" """
+        """content="default-src 'none'; style-src 'unsafe-inline'">"""
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>adaptive-spec advice</title><style>{_STYLE}</style></head>"
         f"<body>{''.join(parts)}</body></html>\n"

@@ -120,4 +120,7 @@ def by_clients(advice: Advice) -> str:
         if advice.leave_out_from is None
         else f"from {advice.leave_out_from} requests on the drafter is better left out"
     )
+    recorded = advice.loads[-1].clients
+    if (advice.leave_out_from or largest) > recorded:
+        left_out += f" (beyond {recorded} requests extrapolated)"
     return f"best fixed K over none, by requests: {best}; {left_out}"

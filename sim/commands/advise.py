@@ -173,6 +173,11 @@ def _places(traces: list[Path], server: str | None, key: str) -> list[Path]:
     if server is None:
         return traces
     statuses = StatusSource(server, key=key).read().values()
+    if all("trace_directory" not in status for status in statuses):
+        raise DataError(
+            f"{server} shows its trace's folder to operators only: set ADAPTIVE_SPEC_ADMIN_KEY, on "
+            "the server's machine, or name the folder as an argument"
+        )
     found = {str(status.get("trace_directory") or "") for status in statuses} - {""}
     if not found:
         raise DataError(f'{server} writes no step trace: configure "trace": {{"directory": DIR}}')

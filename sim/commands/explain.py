@@ -10,7 +10,7 @@ import typer
 from adaptive_spec.sim.commands.printing import print_json, standard_output, table
 
 if TYPE_CHECKING:
-    from adaptive_spec.sim.explain import Belief, Explained
+    from adaptive_spec.sim.explain import Belief, Explained, Switches
 
 
 def explain(
@@ -19,6 +19,9 @@ def explain(
     around: Annotated[
         float | None, typer.Option(min=0, help="Instead: seconds after the first step.")
     ] = None,
+    replayed: Annotated[
+        bool, typer.Option("--replayed", help="Switches of the replayed policy instead.")
+    ] = False,
     policy: Annotated[str, typer.Option(help="Policy of the server.")] = "goodput",
     window: Annotated[
         int,
@@ -29,7 +32,9 @@ def explain(
 ) -> None:
     """Say why a recorded server decided as it did, and which of its beliefs were wrong.
 
-    Without --step and --around: every switch of speculation.
+    Without --step and --around: every switch of speculation that was recorded.
+
+    Example: adaptive-spec explain TRACE --around 90
     """
     from adaptive_spec.errors import ConfigError
     from adaptive_spec.sim.explain import explain as explain_step
@@ -40,35 +45,63 @@ def explain(
         raise ConfigError("give --step or --around, not both")
     choice = parse_policy(policy)
     if step is None and around is None:
-        found = list(switches(trace, choice, seed))
-    else:
-        found = [explain_step(trace, choice, step=step, around=around, seed=seed, window=window)]
+        found = switches(trace, choice, seed)
+        if json:
+            print_json(found)
+        else:
+            _print_switches(found, replayed=replayed)
+        return
+    one = explain_step(trace, choice, step=step, around=around, seed=seed, window=window)
     if json:
-        print_json(found)
-    elif step is None and around is None:
-        _print_switches(found)
+        print_json([one])
     else:
-        _print_step(found[0], window)
+        _print_step(one, window)
 
 
-def _print_switches(found: list[Explained]) -> None:
+def _print_switches(found: Switches, *, replayed: bool) -> None:
+    from adaptive_spec.sim.hardware.from_trace import FEWEST_STEPS
+
     console = standard_output()
-    for one in found:
+    if found.steps < FEWEST_STEPS:
+        console.print(
+            f"{found.steps} decode steps: too few to explain anything, {FEWEST_STEPS} are needed.",
+            highlight=False,
+        )
+        return
+    if found.departs is not None:
+        console.print(
+            f"From step {found.departs:,} on the replay is off where the server was on, or the "
+            "other way round (another seed, or what the server knew before the trace began): "
+            "reasons and beliefs are the replay's.",
+            highlight=False,
+        )
+    shown = found.replayed if replayed else found.recorded
+    for one in shown:
         console.print(_heading(one), highlight=False, markup=False)
-        console.print(f"  {one.why}", highlight=False, markup=False)
+        console.print(f"  {_reason(one)}", highlight=False, markup=False)
         for belief in one.beliefs:
             if belief.wrong:
                 console.print(f"  wrong: {_in_words(belief)}", highlight=False, markup=False)
-    if not found:
-        console.print("Speculation was never switched.")
+    if not shown:
+        whom = "by the replay" if replayed else "in the record"
+        console.print(
+            f"Speculation was never switched {whom} ({found.steps:,} decode steps).",
+            highlight=False,
+        )
+
+
+def _reason(one: Explained) -> str:
+    return one.why if one.replayed is one.recorded else f"the replay: {one.why}"
 
 
 def _print_step(one: Explained, window: int) -> None:
     console = standard_output()
     console.print(_heading(one), highlight=False, markup=False)
-    console.print(one.why, highlight=False, markup=False)
+    console.print(_reason(one), highlight=False, markup=False)
     if one.switch:
-        text = ", ".join(f"{name} {value}" for name, value in one.switch.items())
+        text = ", ".join(
+            f"{name.replace('_', ' ')} {_short(value)}" for name, value in one.switch.items()
+        )
         console.print(f"switch (seconds): {text}", highlight=False, markup=False)
     for beliefs, when in ((one.beliefs, "before"), (one.afterwards, "after it")):
         title = f"beliefs, and the {window} steps {when}"
@@ -88,6 +121,10 @@ def _heading(one: Explained) -> str:
     if one.replayed is not one.recorded:
         modes += f", replayed {one.replayed.value}"
     return f"step {one.step:,}, {one.at:.1f} s, {one.batch} requests: {modes}"
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _values(belief: Belief) -> tuple[str, str]:

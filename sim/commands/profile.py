@@ -28,26 +28,47 @@ def profile(
         str,
         typer.Option(help="The drafter that ran, such as eagle. Default: its cost is any one's."),
     ] = "*",
+    force: Annotated[bool, typer.Option("--force", help="Write one that fits badly, too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Make a hardware profile for `replay` from recorded steps, and say how well it fits.
 
-    The trace must hold steps with different K, at several batch sizes, and with prompts.
+    The trace must hold steps with different K, at several batch sizes, and with prompts. Exit
+    status 1: the profile does not fit and was not written.
     """
-    from adaptive_spec.sim.hardware.from_trace import profile_from_trace
+    from adaptive_spec.sim.hardware.from_trace import LARGEST_FIT_ERROR, profile_from_trace
     from adaptive_spec.sim.hardware.profile_file import write_hardware_profile
 
     name = name or traces[0].absolute().name.strip(".") or "profile"
     fitted, fit = profile_from_trace(traces, name=name, drafter=drafter)
     path = output or Path(f"{name}.json")
-    write_hardware_profile(fitted, path)
+    if fit.usable or force:
+        write_hardware_profile(fitted, path)
     if json:
-        print_json({"output": str(path), "fit": fit, "profile": fitted})
+        print_json(
+            {"output": str(path) if fit.usable or force else None, "fit": fit, "profile": fitted}
+        )
     else:
-        _print_table(fitted, fit, path)
+        _print_table(fitted, fit)
+        console = standard_output()
+        if not fit.usable:
+            console.print(
+                f"Not usable: step times are not predictable (at most {LARGEST_FIT_ERROR:.0%} is "
+                "usable), as other work shares the machine; record on an idle one. "
+                + ("" if force else "Nothing was written; --force writes it."),
+                highlight=False,
+            )
+        if fit.usable or force:
+            console.print(
+                f"Wrote {path}: adaptive-spec replay --hardware {path}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+    raise typer.Exit(0 if fit.usable or force else 1)
 
 
-def _print_table(fitted: HardwareProfile, fit: TraceFit, path: Path) -> None:
+def _print_table(fitted: HardwareProfile, fit: TraceFit) -> None:
     printed = table(fitted.name, "part of a step", "milliseconds")
     for part, seconds in _parts(fitted):
         printed.add_row(part, f"{1e3 * seconds:.4g}")
@@ -62,12 +83,6 @@ def _print_table(fitted: HardwareProfile, fit: TraceFit, path: Path) -> None:
     if fit.off_pass is not None:
         passes = "one draft pass" if fit.off_pass else "no draft pass"
         console.print(f"Steps of depth 0 look as if they ran {passes}.", highlight=False)
-    console.print(
-        f"Wrote {path}: adaptive-spec replay --hardware {path}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
 
 
 def _parts(fitted: HardwareProfile) -> list[tuple[str, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -28,11 +29,12 @@ ORACLE_TOKENS = 300_000
 
 
 def replay(
+    context: typer.Context,
     load: Annotated[
         str,
         typer.Option(
             help="closed:N, poisson:RATE, gamma:RATE:CV, or a file or folder. "
-            "Default with other options: moving.yaml, a load with bursts.",
+            "Default with other options than --hardware: moving.yaml, a load with bursts.",
             rich_help_panel=LOAD,
         ),
     ] = "",
@@ -48,7 +50,11 @@ def replay(
         str, typer.Option(help="How drafts are made: eagle, ngram, ...", rich_help_panel=MACHINE)
     ] = "eagle",
     hardware: Annotated[
-        str, typer.Option(help="Name or file of a profile.", rich_help_panel=MACHINE)
+        str,
+        typer.Option(
+            help="Name or file of a profile. Default without options: a100-llama-8b.",
+            rich_help_panel=MACHINE,
+        ),
     ] = "h100-llama-8b",
     policy: Annotated[
         list[str] | None,
@@ -196,14 +202,21 @@ def replay(
 ) -> None:
     """Replay a load against a machine's cost profile, once per policy.
 
-    Without options: fixed K and goodput at three loads, on one screen.
+    Without options but --hardware: fixed K and goodput at three loads, on one screen.
 
     Example: adaptive-spec replay --load closed:32 --acceptance TRACE --policy goodput
     """
-    if len(sys.argv) == 2 and sys.argv[1] == "replay":
-        from adaptive_spec.sim.commands.showcase import showcase
+    given = {name for name in context.params if _is_given(context, name)}
+    if given <= {"hardware", "json", "timeline"}:
+        from adaptive_spec.sim.commands.showcase import HARDWARE, print_showcase, simulate_all
 
-        showcase()
+        found = simulate_all(hardware if "hardware" in given else HARDWARE)
+        if json:
+            _print_json(
+                list(found.values()), timeline=timeline, loads=[cell.load for cell in found]
+            )
+        else:
+            print_showcase(found)
         return
     from adaptive_spec.policies.kernels import select_kernel
     from adaptive_spec.sim.policy_choice import parse_policy
@@ -250,6 +263,8 @@ def replay(
         choice.require_runnable(scenario.engine)
     if mismatch := scenario.acceptance_mismatch():
         print(f"warning: {mismatch}", file=sys.stderr)
+    for note in scenario.load_notes():
+        print(f"note: {note}", file=sys.stderr)
     seen, results = _run(scenario, choices, trace, seeds=seeds, oracles=oracles)
     hint = ""
     if oracles == "auto" and not seen:
@@ -261,6 +276,11 @@ def replay(
         _print_json(results, timeline=timeline)
     else:
         print_table(scenario, seen, results, hint=hint)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 def _ladder(text: str, level: int) -> tuple[int, ...]:
@@ -328,11 +348,16 @@ def _run(
     return seen, [run for runs in results for run in runs]
 
 
-def _print_json(results: list[Result], *, timeline: bool) -> None:
+def _print_json(results: list[Result], *, timeline: bool, loads: Sequence[str] = ()) -> None:
+    """Print the results; `loads` are those of each, where they differ."""
     import msgspec
 
     built = msgspec.to_builtins(results)
     if not timeline:
         for result in built:
             del result["timeline"]
-    print_json(built)
+    print_json(
+        [{"load": load} | result for load, result in zip(loads, built, strict=True)]
+        if loads
+        else built
+    )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import as_completed
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from adaptive_spec.sim.commands.printing import progress_bar, standard_output, table
+
+if TYPE_CHECKING:
+    from adaptive_spec.sim.results.result import Result
 
 LOADS = (1, 16, 64)
 """Requests at a time; the profile was validated up to 64."""
@@ -18,39 +21,52 @@ WITHIN = 0.05
 
 
 class Cell(NamedTuple):
-    """One run: policy and requests at a time."""
+    """One run: policy, requests at a time, machine."""
 
     policy: str
     clients: int
+    hardware: str
+
+    @property
+    def load(self) -> str:
+        """As `--load` takes it."""
+        return f"closed:{self.clients}"
 
 
-def run(cell: Cell) -> float:
-    """Return tokens per second, the first `WARM_UP_STEPS` steps left out."""
+def run(cell: Cell) -> Result:
+    """Simulate a cell, the first `WARM_UP_STEPS` steps left out."""
     from adaptive_spec.sim.engine.options import EngineOptions
     from adaptive_spec.sim.policy_choice import parse_policy
     from adaptive_spec.sim.scenario import Scenario, simulate
 
     scenario = Scenario(
-        load=f"closed:{cell.clients}",
+        load=cell.load,
         acceptance=(ACCEPTANCE,),
         drafter="eagle",
-        hardware=HARDWARE,
+        hardware=cell.hardware,
         engine=EngineOptions(max_draft_tokens=KMAX),
         tokens=STEPS * 2 * cell.clients,
         warmup_steps=WARM_UP_STEPS,
     )
-    return simulate(scenario, parse_policy(cell.policy)).throughput_tok_s
+    return simulate(scenario, parse_policy(cell.policy))
 
 
-def showcase() -> None:
-    """Run all cells, in parallel processes, and print them."""
+POLICIES = ("off", *(f"static:k={k}" for k in FIXED), "goodput")
+
+
+def simulate_all(hardware: str = HARDWARE) -> dict[Cell, Result]:
+    """Simulate every policy at every load, in parallel processes.
+
+    Raises DataError or ConfigError for a machine that there is not.
+    """
     import os
 
+    from adaptive_spec.sim.hardware.registry import hardware as find_hardware
     from adaptive_spec.sim.sweep.process_pool import WorkerPool
 
-    policies = ["off", *(f"static:k={k}" for k in FIXED), "goodput"]
-    cells = [Cell(policy, clients) for policy in policies for clients in LOADS]
-    found: dict[Cell, float] = {}
+    find_hardware(hardware)  # a wrong name is one line, not that of a worker
+    cells = [Cell(policy, clients, hardware) for policy in POLICIES for clients in LOADS]
+    found: dict[Cell, Result] = {}
     with progress_bar() as bar:
         task = bar.add_task("simulating", total=len(cells))
         with WorkerPool(os.cpu_count() or 1) as pool:
@@ -59,19 +75,26 @@ def showcase() -> None:
             for future in as_completed(futures):
                 found[futures[future]] = future.result()
                 bar.advance(task)
+    return {cell: found[cell] for cell in cells}
+
+
+def print_showcase(results: dict[Cell, Result]) -> None:
+    """Print them on one screen."""
+    found = {(cell.policy, cell.clients): each.throughput_tok_s for cell, each in results.items()}
+    hardware = next(iter(results)).hardware
     console = standard_output()
     printed = table(
-        f"simulated tokens/s over no speculation; EAGLE, {ACCEPTANCE}, {HARDWARE}",
+        f"simulated tokens/s over no speculation; EAGLE, {ACCEPTANCE}, {hardware}",
         "at a time",
         *map(str, LOADS),
         "at worst",
         least=15,
     )
     names = {f"static:k={k}": f"fixed K = {k}" for k in FIXED}
-    worst = {policy: _worst(found, policy, policies) for policy in policies}
-    for policy in policies:
-        none = [found[Cell("off", clients)] for clients in LOADS]
-        own = [found[Cell(policy, clients)] for clients in LOADS]
+    worst = {policy: _worst(found, policy) for policy in POLICIES}
+    for policy in POLICIES:
+        none = [found["off", clients] for clients in LOADS]
+        own = [found[policy, clients] for clients in LOADS]
         ratios = [f"{a / b:.2f}" for a, b in zip(own, none, strict=True)]
         if policy == "off":
             ratios = [f"{value:,.0f} tok/s" for value in own]
@@ -87,11 +110,9 @@ def showcase() -> None:
     )
 
 
-def _worst(found: dict[Cell, float], policy: str, policies: list[str]) -> tuple[float, int]:
+def _worst(found: dict[tuple[str, int], float], policy: str) -> tuple[float, int]:
     """Return the least ratio to the best of a load, and the load."""
-    ratios = [
-        (found[Cell(policy, n)] / max(found[Cell(each, n)] for each in policies), n) for n in LOADS
-    ]
+    ratios = [(found[policy, n] / max(found[each, n] for each in POLICIES), n) for n in LOADS]
     return min(ratios)
 
 

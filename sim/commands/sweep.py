@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
     number,
@@ -54,6 +57,8 @@ def sweep(
     Finished runs are kept at once: the same command goes on where a killed one has stopped. Exit
     status 1: some runs have failed; they are named, and tried again by the same command.
     """
+    if find_spec("polars") is None:
+        raise ConfigError("sweep needs polars: pip install 'adaptive-spec[sim]'")
     from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
     from adaptive_spec.sim.sweep.run import plan_sweep
 
@@ -81,11 +86,14 @@ def _say_size(plan: Plan) -> None:
 
 
 def _warn_of_mismatches(plan: Plan) -> None:
-    """Name acceptance data that are not their drafter's."""
+    """Name acceptance data that are not their drafter's, and what was done to files of loads."""
     named = {(cell.name.acceptance, cell.name.drafter): cell for cell in plan.cells}
     for (acceptance, _), cell in named.items():
         if mismatch := cell.scenario.acceptance_mismatch():
             print(f"warning: {acceptance}: {mismatch}", file=sys.stderr)
+    loads = {cell.scenario.load: cell.scenario for cell in plan.cells}
+    for note in dict.fromkeys(chain.from_iterable(each.load_notes() for each in loads.values())):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _run(

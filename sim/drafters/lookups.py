@@ -4,6 +4,7 @@ N-gram drafting (prompt lookup) proposes only where the last tokens occurred bef
 leads nowhere still makes the target verify K drafts, which is what it costs in a full batch.
 
 Suffix decoding proposes the more the longer the match: m matched tokens propose at most factor m,
+rounded down, which may be none,
 and match and proposal together are at most as long as the suffix tree is deep. The data don't hold
 the text, so the length of the match at a position is modelled as the longer of the run of tokens
 right before it that the n-gram list could have drafted, and a fresh match, geometric, longer on
@@ -135,7 +136,7 @@ class Suffix(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
         # A match longer than this leaves less of the tree's depth to the proposal than a part of
         # it does.
         longest = math.floor(TREE_DEPTH * self.factor / (1.0 + self.factor))
-        length = np.clip(np.floor(self.factor * matched), 1, min(longest, data.depth))
+        length = np.minimum(most_proposed(matched, self.factor), min(longest, data.depth))
         proposes = gains | (random.random(len(data.accepted)) < self.match)
         return replace(data, proposed=np.where(proposes, length, 0).astype(np.uint8))
 
@@ -244,6 +245,13 @@ class Hybrid(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 np.minimum(match, 255).astype(np.uint8),
             ),
         )
+
+
+def most_proposed(matched: IntArray, factor: float) -> IntArray:
+    """Return the most tokens that Arctic Inference 0.3 proposes after so many matched ones."""
+    # csrc/suffix_decoding/suffix_tree.cc: the product has single precision.
+    most: IntArray = (matched.astype(np.float32) * np.float32(factor) + 1e-6).astype(np.int64)
+    return most
 
 
 def match_without_gain(name: str) -> float:

@@ -40,7 +40,9 @@ _KNOTS = (
     *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536),
     *(2048, 3072, 4096, 6144, 8192, 12288, 16384),
 )
-_FEWEST_STEPS = 60
+FEWEST_STEPS = 60
+LARGEST_FIT_ERROR = 0.15
+"""Median relative error of step times beyond which predictions are worthless."""
 _FEWEST_ALIKE = 5
 """Steps of a kind below which the trace counts as not having them."""
 _MOST_STEPS = 1 << 16
@@ -69,6 +71,11 @@ class TraceFit(msgspec.Struct, frozen=True, kw_only=True):
     p90_error: float
     total: float
     off_pass: bool | None
+
+    @property
+    def usable(self) -> bool:
+        """Whether predictions are worth anything."""
+        return self.median_error <= LARGEST_FIT_ERROR
 
 
 @dataclass(frozen=True)
@@ -281,9 +288,9 @@ def read_timed_steps(places: Sequence[Path], *, one_depth: bool = False) -> Time
             if len(rows) >= _MOST_STEPS * _COLUMNS:
                 stride *= 2
                 rows = array("d", np.array(rows).reshape(-1, _COLUMNS)[::2].tobytes())
-    if measured < _FEWEST_STEPS:
+    if measured < FEWEST_STEPS:
         raise DataError(
-            f"{named}: {measured} measured steps, {_FEWEST_STEPS} are needed; "
+            f"{named}: {measured} measured steps, {FEWEST_STEPS} are needed; "
             "is this the `trace.directory` of a server?"
         )
     seconds, requests, tokens, context, prefill, depth, cold = (

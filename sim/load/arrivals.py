@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Annotated
 
 import msgspec
@@ -17,6 +18,8 @@ Positive = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 _BLOCK = 1024
+_LEAST_LUMPED = 100
+"""Requests from which on lumps can be told from chance."""
 
 
 class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,6 +155,43 @@ def sliced(
         if since >= first:
             return
         yield msgspec.structs.replace(request, arrival=since / rate)
+
+
+def lump_seconds(times: Sequence[float]) -> float:
+    """Return the seconds to which times are rounded, or 0.
+
+    Args:
+        times: seconds, in order; the first ones of a load.
+
+    Rounded are 100 times or more that are shared by 2 or more in the mean and, most of them, stand
+    one and the same second or more apart (10 ms more or less).
+    """
+    distinct = np.unique(np.asarray(times, dtype=np.float64))
+    if len(times) < _LEAST_LUMPED or 2 * distinct.size > len(times) or distinct.size < 3:
+        return 0.0
+    gaps = np.diff(distinct)
+    usual = float(np.median(gaps))
+    even = np.abs(gaps - usual) <= 0.01
+    return round(usual, 2) if usual >= 1.0 and float(even.mean()) >= 0.8 else 0.0
+
+
+def spread_lumps(
+    requests: Iterator[Request], seconds: float, random: np.random.Generator
+) -> Iterator[Request]:
+    """The requests of each lump at uniform times in the `seconds` from its own time on, in order.
+
+    Args:
+        requests: in order of arrival.
+        seconds: lumps stand so far apart, or farther.
+        random: where the times come from.
+    """
+    last = 0.0
+    for arrival, lump in groupby(requests, key=lambda request: request.arrival):
+        members = list(lump)
+        offsets = np.sort(random.uniform(0.0, seconds, len(members)))
+        for request, offset in zip(members, offsets.tolist(), strict=True):
+            last = max(last, arrival + offset)  # lumps may be some milliseconds closer
+            yield msgspec.structs.replace(request, arrival=last)
 
 
 def _time_of(piece: Piece, amount: float) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from adaptive_spec.errors import ConfigError
@@ -14,10 +16,12 @@ from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.load.arrivals import (
     arriving,
     gamma_arrivals,
+    lump_seconds,
     piecewise,
     random_bursts,
     reshaped,
     sliced,
+    spread_lumps,
 )
 from adaptive_spec.sim.load.base import ClosedLoad, Load, OpenLoad, TenantMix, VaryingClosedLoad
 from adaptive_spec.sim.load.description import (
@@ -27,10 +31,23 @@ from adaptive_spec.sim.load.description import (
     Tenant,
     read_description,
 )
-from adaptive_spec.sim.load.load_text import Closed, LoadOptions, Steady, parse_text
+from adaptive_spec.sim.load.load_text import (
+    Closed,
+    FromFile,
+    LoadOptions,
+    Steady,
+    parse_text,
+)
 from adaptive_spec.sim.load.request import Request, TokenLaw, requests_of, with_lengths
 from adaptive_spec.sim.load.step_trace import read_step_trace
-from adaptive_spec.sim.load.trace_files import LoadFormat, format_of, read_azure, read_mooncake
+from adaptive_spec.sim.load.trace_files import (
+    SAMPLE,
+    LoadFormat,
+    format_of,
+    read_azure,
+    read_burstgpt,
+    read_mooncake,
+)
 
 _DEEPEST = 8
 
@@ -54,6 +71,7 @@ class Builder:
         task: follow records with this label only, where there are any.
         prompt, output: laws that replace lengths; None leaves them.
         level: descriptions within descriptions so far.
+        notes: what was done to files, in words; filled while loads are built.
     """
 
     data: AcceptanceData
@@ -63,6 +81,7 @@ class Builder:
     prompt: TokenLaw | None = None
     output: TokenLaw | None = None
     level: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def load(self, text: str) -> Load:
         """The load these words mean. Raises ConfigError or DataError."""
@@ -72,10 +91,10 @@ class Builder:
         if isinstance(parsed, Steady):
             return _with_options(text, self._steady(parsed), parsed.options)
         if format_of(parsed.path) is not LoadFormat.DESCRIPTION:
-            return _with_options(text, self._file(parsed.path), parsed.options)
+            return _with_options(text, self._file(text, parsed), parsed.options)
         description = self._described(parsed.path)
         inside = replace(self, folder=parsed.path.parent, level=self.level + 1)
-        if description.rate is not None:
+        if description.rate is not None and parsed.options.unit is None:
             return _with_options(text, inside._rate(description.rate), parsed.options)
         if parsed.options != LoadOptions():
             raise ConfigError(
@@ -123,15 +142,38 @@ class Builder:
         times = gamma_arrivals(steady.rate, steady.cv, self._random())
         return Open(arriving(self._records(), times), endless=True)
 
-    def _file(self, path: Path) -> Open:
-        kind = format_of(path)
-        if kind is LoadFormat.AZURE:
+    def _file(self, text: str, given: FromFile) -> Open:
+        path, kind, unit = given.path, format_of(given.path), given.options.unit
+        if kind in (LoadFormat.MOONCAKE, LoadFormat.BAILIAN):
+            if given.options.closed is not None:  # arrivals are not used
+                requests = read_mooncake(path, "ms")
+            else:
+                if unit is None and kind is LoadFormat.BAILIAN:
+                    unit = "s"
+                requests = self._without_lumps(path, read_mooncake(path, unit))
+        elif unit is not None:
+            raise ConfigError(f"load {text!r}: unit is for JSON lines; the times here have one")
+        elif kind is LoadFormat.AZURE:
             requests = read_azure(path)
-        elif kind is LoadFormat.MOONCAKE:
-            requests = read_mooncake(path)
+        elif kind is LoadFormat.BURSTGPT:
+            requests = read_burstgpt(path)
         else:
             requests = read_step_trace(path)
         return Open(self._lengths(requests))
+
+    def _without_lumps(self, path: Path, requests: Iterator[Request]) -> Iterator[Request]:
+        """Mooncake's conversation trace has 12,031 requests at 1,180 times, 3 seconds apart."""
+        head = list(islice(requests, SAMPLE))
+        requests = chain(head, requests)
+        seconds = lump_seconds([request.arrival for request in head])
+        if not seconds:
+            return requests
+        self.notes.append(
+            f"{path}: {len(head) / len({each.arrival for each in head}):.0f} requests arrive at "
+            f"once every {seconds:g} s, as its times are rounded; they are spread over the "
+            f"{seconds:g} s"
+        )
+        return spread_lumps(requests, seconds, self._random())
 
     def _described(self, path: Path) -> Description:
         if self.level >= _DEEPEST:
@@ -162,7 +204,7 @@ class Builder:
 
 def _with_options(text: str, stream: Open, options: LoadOptions) -> Load:
     requests, endless = stream.requests, stream.endless
-    if options != LoadOptions():
+    if msgspec.structs.replace(options, unit=None) != LoadOptions():
         requests = sliced(requests, skip=options.skip, first=options.first, rate=options.rate)
         endless = endless and options.first == math.inf
     load: Load
@@ -180,7 +222,9 @@ def _drained(load: OpenLoad) -> Iterator[Request]:
         yield load.take()
 
 
-def parse_load(text: str, data: AcceptanceData, *, seed: int) -> Load:
+def parse_load(
+    text: str, data: AcceptanceData, *, seed: int, notes: list[str] | None = None
+) -> Load:
     """The load that ``--load`` names.
 
     Args:
@@ -188,10 +232,12 @@ def parse_load(text: str, data: AcceptanceData, *, seed: int) -> Load:
             `load_text`. The format of a file is found from its content, see `file_format`.
         data: acceptance data; requests without lengths of their own follow its records.
         seed: of everything random in the load. Same seed, same requests.
+        notes: what was done to its files, in words, is appended.
 
     Raises ConfigError for words or a description that cannot be used, and DataError, here or while
     requests are taken, for a file that is missing or damaged; one line, naming file and row.
     """
     if seed < 0:
         raise ConfigError(f"the seed must be 0 or more, got {seed}")
-    return Builder(data, np.random.SeedSequence(seed)).load(text)
+    sequence = np.random.SeedSequence(seed)
+    return Builder(data, sequence, notes=[] if notes is None else notes).load(text)

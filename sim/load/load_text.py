@@ -14,6 +14,7 @@
 ``skip=SECONDS``        leave out what arrives in these first seconds
 ``first=SECONDS``       keep what arrives in this many seconds after that, by the load's own time
 ``closed=N``            only the lengths, sent by N clients in a closed loop
+``unit=s``, ``unit=ms``  of the times in JSON lines, where a file does not tell
 ======================  ====================================================================
 """
 
@@ -22,14 +23,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.sim.load.trace_files import Unit
 
 FORMS = (
     "closed:N, poisson:RATE, gamma:RATE:CV or FILE, with @rate=FACTOR, @skip=SECONDS, "
-    "@first=SECONDS or @closed=N behind it if wanted"
+    "@first=SECONDS, @closed=N or @unit=s behind it if wanted"
 )
 MOST_CLIENTS = 1_000_000
 
@@ -41,6 +44,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     skip: float = 0.0
     first: float = math.inf
     closed: int | None = None
+    unit: Unit | None = None
 
 
 @dataclass(frozen=True)
@@ -111,20 +115,24 @@ def existing_path(text: str, folder: Path) -> tuple[Path, str] | None:
 
 
 def _options(text: str, tail: str) -> LoadOptions:
-    values: dict[str, float | int] = {}
+    values: dict[str, float | int | str] = {}
     for part in tail.replace("@", ",").split(","):
         name, _, value = part.partition("=")
         if name in values:
             raise ConfigError(f"load {text!r}: option {name!r} is given twice")
         if name == "closed":
             values[name] = _clients(text, value)
+        elif name == "unit" and value in get_args(Unit):
+            values[name] = value
+        elif name == "unit":
+            raise ConfigError(f"load {text!r}: unit is s or ms, not {value!r}")
         elif name == "skip" and value.strip() in {"0", "0.0"}:
             values[name] = 0.0
         elif name in {"rate", "first", "skip"}:
             values[name] = _positive(text, name, value)
         else:
             raise ConfigError(
-                f"load {text!r}: no option {name!r}; there are rate, skip, first, closed"
+                f"load {text!r}: no option {name!r}; there are rate, skip, first, closed, unit"
             )
     return msgspec.convert(values, LoadOptions)
 

@@ -1,10 +1,20 @@
 """Public traces of arrivals and lengths, found from their content; errors name file and row.
 
-CSV files have the columns of Azure's LLM inference traces (``TIMESTAMP``, ``ContextTokens``,
-``GeneratedTokens``; github.com/Azure/AzurePublicDataset), or seconds instead of dates
-(``arrival_s``, ``input_tokens``, ``output_tokens``). JSON lines are Mooncake's: a time in
-milliseconds and two lengths (github.com/kvcache-ai/Mooncake, FAST'25 release). The hashes of prefix
-blocks are not used: the simulated engine has no prefix cache.
+==========  ======================================================================================
+Azure       CSV: ``TIMESTAMP``, ``ContextTokens``, ``GeneratedTokens``
+            (github.com/Azure/AzurePublicDataset), or seconds instead of dates: ``arrival_s``,
+            ``input_tokens``, ``output_tokens``
+BurstGPT    CSV: ``Timestamp`` in seconds, ``Request tokens``, ``Response tokens``
+            (github.com/HPMLL/BurstGPT)
+Mooncake    JSON lines: ``timestamp`` in milliseconds, ``input_length``, ``output_length``
+            (github.com/kvcache-ai/Mooncake, FAST'25 release)
+Bailian     the same names and ``chat_id``; ``timestamp`` in seconds
+            (github.com/alibaba-edu/qwen-bailian-usagetraces-anon)
+==========  ======================================================================================
+
+Others write Mooncake's names with seconds, such as guidellm: where the times of a file look like
+seconds, the reader asks for the unit. The hashes of prefix blocks are not used: the simulated
+engine has no prefix cache.
 """
 
 from __future__ import annotations
@@ -16,8 +26,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NamedTuple, NoReturn
 
 import msgspec
 
@@ -28,16 +39,26 @@ from adaptive_spec.sim.text_rows import read_lines
 
 FORMATS = (
     "CSV with TIMESTAMP,ContextTokens,GeneratedTokens or arrival_s,input_tokens,output_tokens "
-    "(Azure), JSON lines with timestamp,input_length,output_length (Mooncake), a directory with a "
-    "step trace, or a description in a .yaml file"
+    "(Azure) or Timestamp,Request tokens,Response tokens (BurstGPT), JSON lines with timestamp,"
+    "input_length,output_length (Mooncake, Bailian), a directory with a step trace, or a "
+    "description in a .yaml file"
 )
+Unit = Literal["s", "ms"]
+SAMPLE = 1000
+"""First rows of a file that tell what its times mean."""
+_MOST_PER_SECOND = 100
+"""Requests per second of a sample from which on milliseconds are taken for seconds."""
+_LEAST_ROWS = 20
+"""Rows from which on a rate tells anything."""
 
 
 class LoadFormat(enum.Enum):
     """Formats of load files."""
 
     AZURE = "azure"
+    BURSTGPT = "BurstGPT"
     MOONCAKE = "mooncake"
+    BAILIAN = "bailian"
     STEP_TRACE = "step trace"
     DESCRIPTION = "description"
 
@@ -55,8 +76,11 @@ def format_of(path: Path) -> LoadFormat:
         number, row = next(lines, (0, b""))
     if row.lstrip().startswith(b"{"):
         return _json_lines(path, number, row)
-    if is_azure(header_of(path)):
+    header = set(header_of(path))
+    if set(PUBLISHED) <= header or set(IN_SECONDS) <= header:
         return LoadFormat.AZURE
+    if set(_BURSTGPT) <= header:
+        return LoadFormat.BURSTGPT
     raise DataError(f"{path}, row 1: not a load that can be read; expected {FORMATS}")
 
 
@@ -66,10 +90,51 @@ def _json_lines(path: Path, number: int, row: bytes) -> LoadFormat:
     except DECODE_ERRORS as error:
         raise DataError(f"{path}, row {number}: not a JSON object: {error}") from error
     if {"timestamp", "input_length", "output_length"} <= keys:
-        return LoadFormat.MOONCAKE
+        return LoadFormat.BAILIAN if "chat_id" in keys else LoadFormat.MOONCAKE
     if {"schema", "step", "ids"} <= keys:
         raise DataError(f"{path}: a segment of a step trace; give its directory")
     raise DataError(f"{path}, row {number}: not a load that can be read; expected {FORMATS}")
+
+
+class _Arrival(NamedTuple):
+    """A request of a file: row, seconds by the file's own clock, tokens."""
+
+    row: int
+    seconds: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+def _wrong(path: Path, row: int, what: str) -> NoReturn:
+    raise DataError(f"{path}, row {row}: {what}")
+
+
+def _tokens(path: Path, row: int, name: str, value: float) -> int:
+    """A number of tokens; 0 becomes 1, since a request has a prompt and emits a token."""
+    if not value >= 0:
+        _wrong(path, row, f"`{name}` is {value:g}, below 0")
+    if value > MOST_TOKENS:
+        _wrong(path, row, f"`{name}` is {value:g}, more than {MOST_TOKENS:,} tokens")
+    if value != int(value):
+        _wrong(path, row, f"`{name}` is {value:g}, not a whole number of tokens")
+    return max(int(value), 1)
+
+
+def _requests(path: Path, name: str, arrivals: Iterator[_Arrival]) -> Iterator[Request]:
+    """Requests whose first arrives at 0. Raises DataError where the time `name` goes back."""
+    first, last = None, 0.0
+    for row, seconds, prompt_tokens, output_tokens in arrivals:
+        first = seconds if first is None else first
+        since = seconds - first
+        if since < last:
+            _wrong(path, row, f"`{name}` goes back by {last - since:g} s; sort the file by it")
+        last = since
+        yield Request(
+            id=str(row),
+            arrival=since,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +145,8 @@ class Row:
     number: int
     values: Mapping[str, str]
 
-    def real(self, column: str, *, least: float = 0.0) -> float:
-        """A finite number of at least `least`."""
+    def real(self, column: str) -> float:
+        """A finite number of at least 0."""
         text = self.values[column]
         try:
             value = float(text)
@@ -89,22 +154,17 @@ class Row:
             self.wrong(f"`{column}` is {text!r}, not a number")
         if not math.isfinite(value):
             self.wrong(f"`{column}` is {text!r}, not a finite number")
-        if value < least:
-            self.wrong(f"`{column}` is {text}, below {least:g}")
+        if value < 0:
+            self.wrong(f"`{column}` is {text}, below 0")
         return value
 
     def tokens(self, column: str) -> int:
-        """A number of tokens; 0 becomes 1, since a request has a prompt and emits a token."""
-        value = self.real(column)
-        if value != int(value):
-            self.wrong(f"`{column}` is {self.values[column]}, not a whole number of tokens")
-        if value > MOST_TOKENS:
-            self.wrong(f"`{column}` is {self.values[column]}, more than {MOST_TOKENS:,} tokens")
-        return max(int(value), 1)
+        """A number of tokens."""
+        return _tokens(self.path, self.number, column, self.real(column))
 
     def wrong(self, what: str) -> NoReturn:
         """Raise a DataError that names file and row."""
-        raise DataError(f"{self.path}, row {self.number}: {what}")
+        _wrong(self.path, self.number, what)
 
 
 def header_of(path: Path) -> list[str]:
@@ -147,7 +207,7 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield row number and cells of each row that is not blank."""
     for number, line in read_lines(path):
         try:
-            cells = next(csv.reader([line.decode("utf-8-sig")]))
+            cells = next(csv.reader([line.decode()]))
         except (UnicodeDecodeError, csv.Error) as error:
             raise DataError(f"{path}, row {number}: not CSV text: {error}") from error
         if any(cell.strip() for cell in cells):
@@ -156,11 +216,7 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 PUBLISHED = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 IN_SECONDS = ("arrival_s", "input_tokens", "output_tokens")
-
-
-def is_azure(header: Sequence[str]) -> bool:
-    """Return whether a CSV file with these columns is of this format."""
-    return set(PUBLISHED) <= set(header) or set(IN_SECONDS) <= set(header)
+_BURSTGPT = ("Timestamp", "Request tokens", "Response tokens")
 
 
 def read_azure(path: Path) -> Iterator[Request]:
@@ -168,90 +224,115 @@ def read_azure(path: Path) -> Iterator[Request]:
 
     A length of 0 becomes 1. Constant memory. Raises DataError with file and row.
     """
-    arrival, context, generated = PUBLISHED
-    dated = arrival in header_of(path)
-    if not dated:
-        arrival, context, generated = IN_SECONDS
-    first: float | datetime | None = None
-    last = 0.0
-    for row in table_rows(path, (arrival, context, generated)):
-        if dated:
-            moment = _moment(row)
-            # Without `first`, this row is the first.
-            since = 0.0 if first is None else _seconds(row, moment, first)
-            first = moment if first is None else first
-        else:
-            seconds = row.real(arrival)
-            first = seconds if first is None else first
-            assert isinstance(first, float)
-            since = seconds - first
-        if since < last:
-            row.wrong(f"`{arrival}` goes back by {last - since:g} s; sort the file by that column")
-        last = since
-        yield Request(
-            id=str(row.number),
-            arrival=since,
-            prompt_tokens=row.tokens(context),
-            output_tokens=row.tokens(generated),
-        )
+    if PUBLISHED[0] not in header_of(path):
+        return _of_table(path, IN_SECONDS)
+    arrival, prompt, output = PUBLISHED
+    return _requests(
+        path,
+        arrival,
+        (
+            _Arrival(row.number, seconds, row.tokens(prompt), row.tokens(output))
+            for row, seconds in _dated(table_rows(path, PUBLISHED))
+        ),
+    )
 
 
-def _moment(row: Row) -> datetime:
-    text = row.values["TIMESTAMP"].strip()
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        row.wrong(f"`TIMESTAMP` is {text!r}, not a date such as 2023-11-16 18:17:03.979")
+def read_burstgpt(path: Path) -> Iterator[Request]:
+    """Requests as of `read_azure`; a failed one, which has 0 tokens, counts with 1."""
+    return _of_table(path, _BURSTGPT)
 
 
-def _seconds(row: Row, moment: datetime, first: float | datetime) -> float:
-    assert isinstance(first, datetime)
-    if (moment.tzinfo is None) != (first.tzinfo is None):
-        row.wrong("`TIMESTAMP` has a time zone in some rows and none in others")
-    return (moment - first).total_seconds()
+def _of_table(path: Path, columns: tuple[str, str, str]) -> Iterator[Request]:
+    """Requests of a table with arrivals in seconds, prompt tokens and output tokens."""
+    arrival, prompt, output = columns
+    rows = table_rows(path, columns)
+    return _requests(
+        path,
+        arrival,
+        (
+            _Arrival(row.number, row.real(arrival), row.tokens(prompt), row.tokens(output))
+            for row in rows
+        ),
+    )
 
 
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+def _dated(rows: Iterator[Row]) -> Iterator[tuple[Row, float]]:
+    """Rows with seconds since the first one's date."""
+    first: datetime | None = None
+    for row in rows:
+        text = row.values["TIMESTAMP"].strip()
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            row.wrong(f"`TIMESTAMP` is {text!r}, not a date such as 2023-11-16 18:17:03.979")
+        first = moment if first is None else first
+        if (moment.tzinfo is None) != (first.tzinfo is None):
+            row.wrong("`TIMESTAMP` has a time zone in some rows and none in others")
+        yield row, (moment - first).total_seconds()
 
 
 class _Line(msgspec.Struct):
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
-    input_length: _Tokens
-    output_length: _Tokens
+    input_length: float
+    output_length: float
 
 
-def read_mooncake(path: Path) -> Iterator[Request]:
+def read_mooncake(path: Path, unit: Unit | None = None) -> Iterator[Request]:
     """Requests in order of arrival, the first at 0; ids are row numbers, from 1.
 
-    A length of 0 becomes 1. Constant memory. Raises DataError with file and row.
+    A length of 0 becomes 1. Constant memory.
+
+    Args:
+        path: the file.
+        unit: of its times; None: milliseconds, unless they look like seconds.
+
+    Raises DataError with file and row, and if the times look like seconds.
     """
+    lines = _lines(path)
+    head = list(islice(lines, SAMPLE))
+    if unit is None:
+        _check_milliseconds(path, [line.timestamp for _, line in head])
+    per_second = 1 if unit == "s" else 1000
+    return _requests(
+        path,
+        "timestamp",
+        (
+            _Arrival(
+                number,
+                line.timestamp / per_second,
+                _tokens(path, number, "input_length", line.input_length),
+                _tokens(path, number, "output_length", line.output_length),
+            )
+            for number, line in chain(head, lines)
+        ),
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, _Line]]:
     decoder = msgspec.json.Decoder(_Line)
-    first: float | None = None
-    last = 0.0
+    number = 0
     for number, text in read_lines(path):
         try:
             line = decoder.decode(text)
         except DECODE_ERRORS as error:
             raise DataError(
                 f"{path}, row {number}: {error}; expected "
-                '{"timestamp": ms, "input_length": tokens, "output_length": tokens}'
+                '{"timestamp": time, "input_length": tokens, "output_length": tokens}'
             ) from error
-        seconds = line.timestamp / 1000
-        if not math.isfinite(seconds):
-            raise DataError(f"{path}, row {number}: `timestamp` is not a finite number")
-        if first is None:
-            first = last = seconds
-        if seconds < last:
-            raise DataError(
-                f"{path}, row {number}: `timestamp` goes back by {last - seconds:g} s; "
-                "sort the file by that field"
-            )
-        last = seconds
-        yield Request(
-            id=str(number),
-            arrival=seconds - first,
-            prompt_tokens=max(line.input_length, 1),
-            output_tokens=max(line.output_length, 1),
-        )
-    if first is None:
+        if not math.isfinite(line.timestamp):
+            _wrong(path, number, "`timestamp` is not a finite number")
+        yield number, line
+    if not number:
         raise DataError(f"{path}: empty, or only blank rows")
+
+
+def _check_milliseconds(path: Path, times: Sequence[float]) -> None:
+    """Raise DataError for times with fractions, or too close for milliseconds."""
+    seconds = (times[-1] - times[0]) / 1000
+    fast = len(times) >= _LEAST_ROWS and len(times) > _MOST_PER_SECOND * seconds > 0
+    if fast or 2 * sum(time % 1 > 0 for time in times) > len(times):
+        raise DataError(
+            f"{path}: is `timestamp` in seconds, as in guidellm's files, or in milliseconds, as in "
+            f"Mooncake's (then {len(times)} requests in {seconds:.3g} s)? Put @unit=s or @unit=ms "
+            "behind the name"
+        )

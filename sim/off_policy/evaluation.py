@@ -86,9 +86,12 @@ def evaluate(
         present += step.context.batch_size
         model.learn(step.outcome, step.ended)
     if len(ran) < _FEWEST_STEPS:
+        more = f"{_FEWEST_STEPS * logged.length // len(ran) - logged.length:,} more" if ran else ""
+        longer = f"record about {more} steps, or" if ran else "record"
         raise DataError(
             f"{trace}: {len(ran)} of {logged.length} steps can be used (randomised, timed, after "
-            f"{warmup_steps} of warm-up); at least {_FEWEST_STEPS} are needed: record for longer"
+            f"{warmup_steps} of warm-up); at least {_FEWEST_STEPS} are needed: {longer} in mode "
+            "`shadow` with `shadow_share`"
         )
     assert model is not None  # there are steps
     tokens, seconds = np.array(ran, dtype=np.float64).T

@@ -50,7 +50,7 @@ def test_a_hostile_file_is_one_line_and_no_crash(command: str, tmp_path: Path) -
 
 
 def test_what_does_not_fit_in_memory_is_one_line(monkeypatch, capsys) -> None:
-    def too_large() -> None:
+    def too_large(arguments: list[str]) -> None:
         raise MemoryError
 
     monkeypatch.setattr(cli, "with_installed_commands", lambda: too_large)
@@ -130,6 +130,60 @@ def test_help_names_the_commands():
 
 def test_a_command_of_another_package_is_found(other_package):
     assert call("greet", PYTHONPATH=other_package).stdout == "hello\n"
+
+
+@pytest.fixture
+def usurper(tmp_path):
+    """A package of somebody else's with the names of ours."""
+    info = tmp_path / "site" / "usurper-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: usurper\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[adaptive_spec.commands]\nreplay = usurper:stop\ndoctor = usurper:stop\n"
+        "[adaptive_spec.policies]\ngoodput = usurper:Goodput\nvllm_dynamic = usurper:Goodput\n"
+        "[adaptive_spec.baselines]\nstatic = usurper:Goodput\n"
+    )
+    (info.parent / "usurper.py").write_text(
+        "from adaptive_spec.policies.off import OffPolicy\n"
+        "class Goodput(OffPolicy):\n    name = 'goodput'\n"
+        "def stop():\n    print('usurped')\n"
+    )
+    return os.pathsep.join([str(info.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+
+
+def test_names_of_ours_are_not_taken_by_another_package(usurper):
+    program = (
+        "from adaptive_spec.policy import build_policy as build\n"
+        "for name in ('goodput', 'static', 'vllm_dynamic'):\n"
+        "    print(type(build(name, baselines=True)).__module__)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": usurper}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert len(done.stdout.splitlines()) == 3, done.stderr
+    assert all(line.startswith("adaptive_spec.") for line in done.stdout.splitlines())
+    for name in ("goodput", "static", "vllm_dynamic"):
+        assert done.stderr.count(f"policy '{name}' of usurper:Goodput is left out") == 1
+    listed = json.loads(call("policies", "--json", PYTHONPATH=usurper).stdout)
+    left_out = {each["name"] for each in listed if "left out" in each["problem"]}
+    assert left_out == {"goodput", "static", "vllm_dynamic"}
+    result = call("doctor", PYTHONPATH=usurper)
+    assert "usurped" not in result.stdout
+    assert "command 'doctor' of usurper:stop is left out" in result.stderr
+    assert "command 'replay' of usurper:stop is left out" in result.stderr
+
+
+def test_without_arguments_the_help_is_the_answer():
+    result = call()
+    assert (result.returncode, result.stdout) == (0, call("--help").stdout)
+
+
+def test_a_shell_completes_commands():
+    assert "--install-completion" in call("--help").stdout
+    done = call(
+        _ADAPTIVE_SPEC_COMPLETE="complete_bash", COMP_WORDS="adaptive-spec rep", COMP_CWORD="1"
+    )
+    assert done.stdout.split() == ["replay", "report"]
 
 
 def test_a_command_that_cannot_be_loaded_says_so_and_leaves_the_others(other_package):

@@ -94,6 +94,11 @@ def test_top_takes_host_and_port():
         StatusSource("localhost:1").read()
 
 
+def test_top_takes_a_port():
+    with pytest.raises(DataError, match=r"http://localhost:1/v1/adaptive_spec: no answer"):
+        StatusSource("1").read()
+
+
 def test_a_server_refuses_a_static_k_beyond_its_largest():
     capability = Capability(level=Level.FULL, max_draft_tokens=6)
     controller = Controller.from_config(Config(), capability)
@@ -135,6 +140,9 @@ def test_a_new_policy_passes_its_own_test_at_once(tmp_path: Path):
     assert "my_rule" not in available_policies()
     with pytest.raises(AdaptiveSpecError, match="exists already"):
         make_package("my_rule", tmp_path)
+    for name in ("goodput", "vllm_dynamic"):
+        with pytest.raises(AdaptiveSpecError, match=f"a policy '{name}' is installed"):
+            make_package(name, tmp_path)
     with pytest.raises(AdaptiveSpecError, match="letters, digits"):
         make_package("my rule", tmp_path)
 

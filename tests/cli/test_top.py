@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -14,9 +16,11 @@ from rich.console import Console
 from typer import Typer
 from typer.testing import CliRunner
 
+from adaptive_spec.commands import status_source
 from adaptive_spec.commands.status_source import StatusSource
 from adaptive_spec.commands.top import screen, top
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.commands.advise import advise
 
 STATUS = {
     "mode": "on",
@@ -61,6 +65,84 @@ def url() -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Points to another address; a route of its own trickles."""
+
+    seen: list[tuple[str, str | None, str | None]]
+
+    def do_GET(self) -> None:
+        self.seen.append(
+            (self.path, self.headers["Authorization"], self.headers["X-Adaptive-Spec-Key"])
+        )
+        if self.path.startswith("/slow"):
+            self.send_response(200)
+            self.end_headers()
+            for _ in range(40):  # two seconds
+                try:
+                    self.wfile.write(b" ")
+                except OSError:
+                    break
+                time.sleep(0.05)
+            return
+        self.send_response(302)
+        self.send_header("Location", f"http://localhost:{self.server.server_port}/caught")
+        self.end_headers()
+
+    log_message = Handler.log_message
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[HTTPServer]:
+    monkeypatch.setattr(Elsewhere, "seen", [], raising=False)
+    monkeypatch.setenv("ADAPTIVE_SPEC_ADMIN_KEY", "admin-secret")
+    monkeypatch.setenv("VLLM_API_KEY", "client-secret")
+    server = HTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_keys_do_not_follow_a_redirect(elsewhere: HTTPServer) -> None:
+    with pytest.raises(DataError, match=r"HTTP 302: points to http://localhost:\d+/caught"):
+        StatusSource(str(elsewhere.server_port)).read()
+    assert Elsewhere.seen == [("/v1/adaptive_spec", "Bearer client-secret", "admin-secret")]
+
+
+@pytest.mark.parametrize(("admin", "sent"), [(False, None), (True, "admin-secret")])
+def test_the_admin_key_goes_to_another_machine_only_if_asked(
+    elsewhere: HTTPServer, monkeypatch: pytest.MonkeyPatch, admin: bool, sent: str | None
+) -> None:
+    connect = socket.create_connection
+    here = ("127.0.0.1", elsewhere.server_port)
+    monkeypatch.setattr(
+        socket, "create_connection", lambda address, *rest, **more: connect(here, *rest, **more)
+    )
+    with pytest.raises(DataError, match="HTTP 302"):
+        StatusSource("gpu-7.example:8000", admin=admin).read()
+    assert Elsewhere.seen == [("/v1/adaptive_spec", "Bearer client-secret", sent)]
+
+
+def test_no_proxy_sees_the_keys(elsewhere: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with pytest.raises(DataError, match="HTTP 302"):
+        StatusSource(str(elsewhere.server_port)).read()
+
+
+def test_an_answer_that_trickles_is_cut(
+    elsewhere: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_source, "TIMEOUT_SECONDS", 0.3)
+    with pytest.raises(DataError, match=r"no answer: not whole within 0\.3 s"):
+        StatusSource(f"http://127.0.0.1:{elsewhere.server_port}/slow").read()
+
+
+def test_https_where_http_is_spoken_is_said(url: str) -> None:
+    with pytest.raises(DataError, match="no answer: it speaks http, not https"):
+        StatusSource(url.replace("http:", "https:")).read()
 
 
 def shown(view: object) -> str:
@@ -155,15 +237,30 @@ def test_no_text_of_a_status_reaches_the_terminal_as_a_command():
     assert "[/nope]" in text
 
 
+def test_young_estimates_are_called_so():
+    def gain(**changes: object) -> str:
+        text = shown(screen({"0": STATUS | changes}, {}, 0.0))
+        return next(line for line in text.splitlines() if "gain (estimate)" in line)
+
+    assert "still learning" in gain(steps=299)
+    assert "still learning" not in gain(steps=300)
+    kinds = {"planned": 700, "measuring": 300}
+    assert "still learning" in gain(steps=1000, steps_by_kind=kinds)
+    assert "still learning" not in gain(steps=100, estimates={})
+
+
 def test_estimates_of_zero_and_missing_ones_are_shown_as_unknown():
     estimates = {"planned": 3.0, "no_speculation": 0.0}
     assert "gain (estimate)" in shown(screen({"0": STATUS | {"estimates": estimates}}, {}, 0.0))
 
 
-def test_young_estimates_are_no_figures():
-    text = shown(screen({"0": LATER | {"steps": 199}}, {}, 2.0))
-    assert "learning" in text
-    assert "over no speculation" not in text
+def test_advise_says_that_the_trace_of_a_server_is_for_operators(url):
+    app = Typer()
+    app.command()(advise)
+    done = CliRunner().invoke(app, ["--server", url, "--key", "secret"])
+    assert "shows its trace's folder to operators only: set ADAPTIVE_SPEC_ADMIN_KEY" in str(
+        done.exception
+    )
 
 
 def test_the_view_shows_rates_since_the_last_reading():

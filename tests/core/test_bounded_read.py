@@ -94,3 +94,18 @@ def test_lines_are_whole_up_to_the_limit_and_refused_beyond_it(monkeypatch):
     assert next(lines) == b"a\n"
     with pytest.raises(OSError, match="line 2 is longer than 8 bytes"):
         next(lines)
+
+
+def test_in_a_shared_folder_neither_links_nor_files_of_others_are_read(tmp_path, monkeypatch):
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_bytes(b"x")
+    link.symlink_to(file)
+    assert read_small_file(link) == read_small_file(file, own=True) == b"x"
+    with pytest.raises(OSError, match="symbolic links"):
+        read_small_file(link, own=True)
+    if os.geteuid() == 0:
+        os.chown(file, 12_345, -1)
+        with pytest.raises(OSError, match="of another user"):
+            read_small_file(file, own=True)
+        monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+        assert read_small_file(file, own=True) == b"x"

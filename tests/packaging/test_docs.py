@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
@@ -179,3 +180,17 @@ def test_few_results_are_kept_and_a_page_quotes_each():
     assert 0 < len(files) <= 10
     for file in files:
         assert any(f"benchmarks/results/{file}" in page for page in PAGES.values()), file
+
+
+def test_the_sites_search_dialog_has_a_name():
+    material = pytest.importorskip("material", reason="mkdocs-material is not installed")
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "scripts" / "site_hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    partial = Path(material.__file__).parent / "templates" / "partials" / "search.html"
+    assert 'aria-label="Search"' in hooks.on_post_page(partial.read_text()).split(">")[0]
+
+
+def test_a_user_finds_answers_by_the_words_he_has():
+    words = "crash disaggregated overhead privacy rollback runbook warm-up".split()
+    assert [word for word in words if word not in PAGES["operate.md"].lower()] == []

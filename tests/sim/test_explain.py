@@ -63,15 +63,40 @@ def dead(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_replay_repeats_the_recorded_switches(dead: Path) -> None:
-    found = list(switches(dead, GOODPUT))
-    assert found
-    assert found[0].recorded in (Mode.OFF_WARM, Mode.OFF_COLD)
-    assert all(one.recorded is one.replayed for one in found)
-    assert "of no speculation" in found[0].why
+    found = switches(dead, GOODPUT)
+    assert found.recorded
+    assert found.recorded == found.replayed
+    assert found.departs is None
+    assert found.recorded[0].recorded in (Mode.OFF_WARM, Mode.OFF_COLD)
+    assert "of no speculation" in found.recorded[0].why
+
+
+def test_switches_that_the_server_did_not_make_are_not_printed_as_its_own(tmp_path: Path) -> None:
+    """A trace of one mode, whose replay switches off: its drafts are never worth it."""
+    trace = record(tmp_path / "on", "model:dead", RandomK(1))
+    found = switches(trace, GOODPUT)
+    assert not found.recorded
+    assert found.replayed
+    assert found.departs == found.replayed[0].step
+    shown = CliRunner().invoke(with_installed_commands(), ["explain", str(trace)]).output
+    shown = " ".join(shown.split())
+    assert "Speculation was never switched in the record" in shown
+    assert f"From step {found.departs:,} on the replay is off where the server was on" in shown
+    assert "OFF since" not in shown
+    shown = CliRunner().invoke(with_installed_commands(), ["explain", str(trace), "--replayed"])
+    assert "the replay: OFF since" in " ".join(shown.output.split())
+
+
+def test_a_trace_that_is_too_short_says_so(dead: Path, tmp_path: Path) -> None:
+    lines = sorted(dead.glob("steps-*.jsonl"))[0].read_text().splitlines(keepends=True)
+    (tmp_path / "steps-1-000000.jsonl").write_text("".join(lines[:4]))
+    shown = CliRunner().invoke(with_installed_commands(), ["explain", str(tmp_path)]).output
+    assert "decode steps: too few to explain anything, 60 are needed" in " ".join(shown.split())
+    assert "never switched" not in shown
 
 
 def test_a_right_switch_off_has_no_wrong_belief(dead: Path) -> None:
-    off = next(switches(dead, GOODPUT))
+    off = switches(dead, GOODPUT).recorded[0]
     assert [belief.name for belief in off.beliefs if belief.wrong] == []
     drafts = [belief for belief in off.beliefs if belief.name == "draft 1 accepted"]
     assert drafts[0].measured < 0.2
@@ -98,7 +123,7 @@ def test_the_belief_behind_a_wrong_switch_off_shows_in_the_steps_after_it(tmp_pa
 
     recorded = record(tmp_path / "good", "model:steady-80", RandomK(1))
     trace = altered(recorded, tmp_path / "slow", slow)
-    off = next(one for one in switches(trace, GOODPUT) if one.replayed in OFF)
+    off = next(one for one in switches(trace, GOODPUT).replayed if one.replayed in OFF)
     assert 100 < off.step <= 200
     found = explain(trace, GOODPUT, step=199)
     assert found.replayed in OFF
@@ -110,7 +135,7 @@ def test_the_belief_behind_a_wrong_switch_off_shows_in_the_steps_after_it(tmp_pa
 
 
 def test_the_command_prints_the_verdict(dead: Path) -> None:
-    off = next(switches(dead, GOODPUT))
+    off = switches(dead, GOODPUT).recorded[0]
     result = CliRunner().invoke(
         with_installed_commands(), ["explain", str(dead), "--step", str(off.step)]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from argparse import Namespace
@@ -95,6 +96,42 @@ def test_only_an_operator_switches_and_sees_where_files_are(
     assert len(shown) == (3 if status == 200 else 0)
 
 
+def test_labels_of_clients_are_for_operators(client: TestClient) -> None:
+    controller = client.app.state.adaptive_spec_client.controller
+    status = controller.status() | {"drafts_by_task": {"customer-4711": [156, 78], "b": [9, 1]}}
+    controller.recent_status = lambda: status
+
+    def shown() -> Any:
+        return client.get(PATH).json()["engines"][0]["status"]["drafts_by_task"]
+
+    assert shown() == {"customer-4711": [156, 78], "b": [9, 1]}
+    client.app.state.adaptive_spec_access = OperatorAccess(KEY, local=True)
+    assert shown() == {"label 1": [156, 78], "label 2": [9, 1]}
+    assert "customer-4711" in status["drafts_by_task"]
+
+
+def test_a_post_that_is_aborted_is_one_line(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1:8000")]
+    scope = {"type": "http", "method": "POST", "path": PATH, "headers": headers}
+    scope |= {"query_string": b"", "http_version": "1.1", "scheme": "http", "root_path": ""}
+    with caplog.at_level("INFO"):
+        asyncio.run(client.app(scope, receive, send))
+    assert [record.getMessage() for record in caplog.records if "adaptive_spec" in record.name] == [
+        "adaptive_spec: a client has gone before its POST was whole"
+    ]
+    assert client.app.state.adaptive_spec_client.controller.status()["switches"] == 0
+
+
 def test_a_server_that_was_not_asked_for_access_is_read_only(client: TestClient) -> None:
     del client.app.state.adaptive_spec_access
     assert client.post(PATH, json={"mode": "off"}).status_code == 403
@@ -117,9 +154,29 @@ def test_the_admin_key_may_lie_in_a_file(tmp_path: Path) -> None:
     for bad in ("short", "Ünicode-key", "with\nnewline"):
         with pytest.raises(ConfigError, match="printable ASCII"):
             admin_key({"ADAPTIVE_SPEC_ADMIN_KEY": bad})
+    for bad in (" " * 8, f"{KEY} ", f" {KEY}"):  # no header can carry these
+        with pytest.raises(ConfigError, match="no blank at an end"):
+            admin_key({"ADAPTIVE_SPEC_ADMIN_KEY": bad})
+    assert admin_key({"ADAPTIVE_SPEC_ADMIN_KEY": "key with blanks"}) == "key with blanks"
     file.write_text("")
     with pytest.raises(ConfigError, match="printable ASCII"):
         admin_key({"ADAPTIVE_SPEC_ADMIN_KEY_FILE": str(file)})
+
+
+def test_a_key_file_that_others_may_read_or_write_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    environ = {"ADAPTIVE_SPEC_ADMIN_KEY_FILE": str(tmp_path / "key")}
+    (tmp_path / "key").write_text(KEY)
+    said = []
+    for mode in (0o600, 0o640, 0o644):
+        (tmp_path / "key").chmod(mode)
+        assert admin_key(environ) == KEY
+        said.append("read by every user" in caplog.text)
+    assert said == [False, False, True]
+    (tmp_path / "key").chmod(0o602)
+    with pytest.raises(ConfigError, match="may be written by every user"):
+        admin_key(environ)
 
 
 @pytest.mark.parametrize(

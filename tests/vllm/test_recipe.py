@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adaptive_spec.config import Config
 from adaptive_spec.errors import ConfigError
 
 pytestmark = pytest.mark.engine
@@ -128,6 +131,8 @@ def test_ranks_of_a_dense_model_are_engines_of_their_own(models: dict[str, Path]
     assert rows["steered"] == "K per request, and draft depth"
     assert "vLLM drops it" in rows["table of K"]
     _, rows = answers(f"{command} --speculative-config '{json.dumps(table)}'")
+    assert rows["table of K"].startswith("runs in steps that the plugin does not decide")
+    _, rows = answers(f"{command} --speculative-config '{json.dumps(drafts)}'")
     assert "table of K" not in rows
 
 
@@ -195,11 +200,21 @@ def test_misspelt_and_unknown_options_are_named(models: dict[str, Path]) -> None
 
 
 def test_a_drafter_that_is_shorter_than_the_target_is_said(models: dict[str, Path]) -> None:
+    """By `--recipe`, and in the line that a server logs at its start."""
+    from adaptive_spec.adapters.vllm.capability import detect
+    from adaptive_spec.engines.support import controller_for, start_line
+
     drafts = {"method": "draft_model", "model": str(models["draft"]), "num_speculative_tokens": 4}
     command = f"vllm serve {models['target']} --max-model-len 512 --speculative-config"
-    assert "drafter's length" not in answers(f"{command} '{json.dumps(drafts)}'")[1]
-    _, rows = answers(f"{command} '{json.dumps(drafts | {'max_model_len': 256})}'")
-    assert rows["drafter's length"].startswith("256 of 512 tokens")
+    whole, short = (
+        f"{command} '{json.dumps(drafts | more)}'" for more in ({}, {"max_model_len": 256})
+    )
+    assert "note" not in answers(whole)[1]
+    said = "the drafter takes 256 of 512 tokens: with a longer request in the batch vLLM drafts for"
+    assert answers(short)[1]["note"].startswith(said)
+    found = detect(configuration(short), expected=True)
+    controller = controller_for(found, Config(kernel="numpy"), logging.getLogger("test"))
+    assert said in start_line(found, controller, details=())
 
 
 def test_a_model_of_a_known_recipe_is_answered_without_a_network(
@@ -215,6 +230,21 @@ def test_a_model_of_a_known_recipe_is_answered_without_a_network(
     assert "on this machine" in rows["note"]
     with pytest.raises(ConfigError, match="makes no configuration"):
         answers(command.replace("Llama-3.1-8B-Instruct", "another"))
+
+
+def test_variables_under_which_vllm_refuses_are_said(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VLLM_CPU_KVCACHE_SPACE", "HF_TOKEN"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # so that it is as before afterwards
+    command = f"vllm serve {models['target']} --max-model-len 1048576 {NGRAM}"
+    with pytest.raises(ConfigError, match=r"machine: .*is greater than the derived"):
+        answers(command)
+    command = f"export VLLM_CPU_KVCACHE_SPACE=1 HF_TOKEN=hf_abc\n{command}"
+    with pytest.raises(
+        ConfigError, match=r"with VLLM_CPU_KVCACHE_SPACE=1 HF_TOKEN=\.\.\.: .*great"
+    ):
+        answers(command)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -386,3 +387,39 @@ def test_a_large_k_does_not_delay_the_end_of_a_tool_call(shelf: Any, asynchronou
             # Scheduled ahead, one more step of the request is under way when it ends.
             assert found[k][name].beyond <= (2 * (1 + k) - 1 if asynchronous else 0)
     assert any(closing.steps == 0 for closing in found[kmax].values()), "both tokens in one step"
+
+
+def thinking_jobs() -> list[Job]:
+    """Requests that begin to think at the end of their prompts, most with a budget."""
+    draw = random.Random(2)
+    jobs = []
+    for number, text in enumerate(prompts(24, 5)):
+        budget = {"thinking_token_budget": draw.choice([0, 1, 2, 3, 5, 8, 13, 21])}
+        options = {"max_tokens": 48} | (budget if number % 5 != 4 else {})
+        jobs.append(Job(f"r{number}", f"{text[:60]} (", number // 2, options))
+    return jobs
+
+
+def test_with_one_thinking_section_a_budget_gives_the_text_of_no_speculation(shelf: Any) -> None:
+    """vllm#39573, #54906. With several sections vLLM's own text depends on the number of drafts."""
+    reasoning = pytest.importorskip("vllm.config.reasoning", reason="this vLLM has no budget")
+    thinks = {
+        "reasoning_config": reasoning.ReasoningConfig(
+            reasoning_start_str=" (", reasoning_end_str=")"
+        ),
+        "num_gpu_blocks_override": 64,
+    }
+
+    def tokens(answers: dict[str, Any]) -> dict[str, Any]:
+        return {name: answer.tokens[0] for name, answer in answers.items()}
+
+    plain = shelf.get()
+    [start] = plain.engine.tokenizer.encode(" (")
+    free = tokens(plain.run([replace(job, options={"max_tokens": 48}) for job in thinking_jobs()]))
+    want = tokens(shelf.get(**thinks).run(thinking_jobs()))
+    once = {name for name, each in want.items() if start not in each}
+    assert sum(want[name] != free[name] for name in once) >= 3, "budgets change these texts"
+    for adaptive in (RANDOM, GOODPUT):
+        got = tokens(shelf.get("draft_model", adaptive=adaptive, **thinks).run(thinking_jobs()))
+        assert {name: got[name] for name in once} == {name: want[name] for name in once}
+    shelf.clear()

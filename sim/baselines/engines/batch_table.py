@@ -2,8 +2,8 @@
 
 Source: vLLM 0.32, v1/spec_decode/dynamic/utils.py and v1/core/sched/scheduler.py (the look-up uses
 the number of scheduled requests, prefills included). Granularity: L0. Rules kept: ranges ``[from,
-to, K]``; a gap between ranges inherits the K of the range before it, larger sizes the K of the last
-range; K is clamped to the configured Kmax.
+to, K]`` in any order; a gap between ranges inherits the K of the range before it, larger sizes the
+K of the last range; K is clamped to the configured Kmax.
 
 vLLM has no default for it: users measure every K at some batch sizes and enter the winners, which
 `tuned_table` picks.
@@ -34,10 +34,11 @@ class BatchTableOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     def __post_init__(self) -> None:
         if not self.table:
             raise ValueError("`table` is empty; give ranges [from, to, K]")
+        msgspec.structs.force_setattr(self, "table", sorted(self.table))
         expected = 1
         for low, high, k in self.table:
             if low < expected or high < low:
-                raise ValueError(f"`table`: range [{low}, {high}] overlaps or does not ascend")
+                raise ValueError(f"`table`: range [{low}, {high}] overlaps another or ends first")
             if k < 0:
                 raise ValueError(f"`table`: K = {k} is negative")
             expected = high + 1

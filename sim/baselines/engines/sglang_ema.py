@@ -3,6 +3,8 @@
 Source: SGLang 0.5.23, sglang/srt/speculative/adaptive_spec_params.py (#22246, #23336).
 Granularity: one K per batch. Signals: batch size and accepted drafts.
 
+A batch counts as the next larger captured size, so that the tiers 32 and 64 begin at 31 and 61.
+
 Every batch-size tier has its own candidates, K and moving average e of the accepted drafts per
 request:
 
@@ -63,6 +65,11 @@ class EmaTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ceiling_coeff: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
 
+def captured_sizes() -> list[int]:
+    """Return the batch sizes that SGLang captures when it speculates, up to 256."""
+    return [*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8)]
+
+
 def default_tiers() -> list[EmaTier]:
     """Return upstream's DEFAULT_ADAPTIVE_CONFIG."""
     return [
@@ -80,8 +87,9 @@ class SGLangEmaOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """Tiers by ascending batch size."""
     initial_steps: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """First K where it is a candidate; absent: the engine's own K."""
-    graph_batch_sizes: list[Positive] = []
-    """Captured batch sizes, ascending: a batch counts as the next larger one. Empty: exact."""
+    graph_batch_sizes: list[Positive] = msgspec.field(default_factory=captured_sizes)
+    """Captured batch sizes, ascending: a batch counts as the next larger one. Empty, as without
+    CUDA graphs: exact."""
 
     def __post_init__(self) -> None:
         sizes = [tier.batch_size for tier in self.tiers]

@@ -4,7 +4,9 @@ Rule: drafting ends after the first draft with a probability below the threshold
 that draft is kept. Once more than five drafts have been judged, with both accepted and rejected
 ones, the threshold becomes the point of the ROC curve of (probability, accepted) with the least
 
-    false positive rate + 3 * false negative rate.
+    false positive rate + 3 * false negative rate,
+
+which decides from the next round on. Without scikit-learn the original never refits: `refit=false`.
 
 Source: `ConfidenceCriteria` in generation/stopping_criteria.py and `update_candidate_strategy` in
 generation/candidate_generator.py of transformers 5.19 (`assistant_confidence_threshold`,

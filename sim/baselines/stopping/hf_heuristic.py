@@ -1,14 +1,16 @@
 """Baseline: the heuristic schedule of Hugging Face transformers: +2 on full acceptance, else -1.
 
-Rule: K <- K + 2 after a fully accepted round, otherwise K <- max(1, K - 1). A round without drafts
-changes nothing.
+Rule: K <- K + 2 after a round whose drafts and bonus token were all emitted, otherwise
+K <- max(1, K - 1). An accepted end of text takes the place of the bonus token: K - 1. A round that
+has no room for a draft counts as fully accepted; one whose drafts were not made is left out, as the
+original has none.
 
 Source: `AssistedCandidateGenerator.update_candidate_strategy` in generation/candidate_generator.py
 of transformers 5.19 (`num_assistant_tokens_schedule` "heuristic", or "heuristic_transient";
 `num_assistant_tokens` 20). Granularity: L2; the original serves one request, here each request has
 its own K. A new request starts with the K of the request that ended last, or afresh with
 `transient`. D is the largest K of the batch; an engine with one K per batch runs the rounded mean.
-K is capped at the engine's Kmax.
+The engine's Kmax caps what is drafted, not K itself, which goes on rising.
 
 Faults kept: one rejected draft in a row of twenty counts like twenty; load is ignored; K >= 1.
 """
@@ -31,7 +33,7 @@ class HfHeuristicOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Options of `hf_heuristic`."""
 
     initial: Annotated[int, msgspec.Meta(ge=1)] = 20
-    """K of the first request; above Kmax: Kmax."""
+    """K of the first request."""
     transient: bool = False
     """Start every request with `initial`."""
 
@@ -53,26 +55,23 @@ class HfHeuristicPolicy(StatelessPolicy):
         self._options = options
         self._start = options.initial
         self._k = integers(0)  # 0: not started
-        self._most: int | None = None
 
     def plan(self, context: StepContext) -> SpecPlan:
         """Plan each request's own K."""
-        self._most = context.capability.max_draft_tokens
-        k = self._current(context.slots)
-        start = min(self._start, self._most)
+        most = context.capability.max_draft_tokens
+        k = np.minimum(self._current(context.slots), most)
+        start = min(self._start, most)
         mean = round(float(k.mean())) if k.size else start
         return per_request_plan(context, k, "2 more or 1 less", empty=start, uniform=mean)
 
     def observe(self, step: FinishedStep) -> None:
-        """Update K of the requests that verified drafts."""
+        """Update K of the requests that verified drafts, or had no room for one."""
         outcome = step.outcome
-        drafted = outcome.verified > 0
-        slots = outcome.slots[drafted]
-        if not slots.size or self._most is None:
-            return
+        counts = (outcome.verified > 0) | (step.context.draft_possible == 0)
+        slots, accepted = outcome.slots[counts], outcome.accepted[counts]
         k = self._current(slots)
-        full = outcome.accepted[drafted] == outcome.verified[drafted]
-        self._k[slots] = np.minimum(np.where(full, k + 2, np.maximum(k - 1, 1)), self._most)
+        full = (accepted == outcome.verified[counts]) & (outcome.emitted[counts] > accepted)
+        self._k[slots] = np.where(full, k + 2, np.maximum(k - 1, 1))
 
     def forget(self, slots: IntArray) -> None:
         """Keep the last K of an ended request for the next one, unless `transient`."""
@@ -84,6 +83,5 @@ class HfHeuristicPolicy(StatelessPolicy):
         self._k.reset(slots)
 
     def _current(self, slots: IntArray) -> IntArray:
-        assert self._most is not None
         k = self._k[slots]
-        return np.where(k > 0, k, min(self._start, self._most))
+        return np.where(k > 0, k, self._start)

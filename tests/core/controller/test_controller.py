@@ -72,6 +72,26 @@ def test_a_faulty_policy_leaves_the_engines_own_k(
     assert len([r for r in caplog.records if "own K" in r.getMessage()]) == 1
 
 
+@pytest.mark.parametrize("place", ["decision_seconds", "plan"])
+def test_what_fails_around_the_policy_is_counted_not_raised(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    built = controller(lambda seen: plan(seen))
+
+    def fails(*_: Any) -> None:
+        raise OSError("disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(built._counters, place, fails)
+        for step in range(20):
+            decided = built.plan(context(step))
+            assert decided.mode is Mode.ENGINE
+            built.observe(outcome(step))
+    assert built.counters.failures == {"decision raised OSError": 20}
+    assert not built.status()["benched"]
+    assert built.plan(context(20)).mode is Mode.ON
+
+
 def test_a_good_plan_is_handed_on_unchanged() -> None:
     good = controller(plan)
     got = good.plan(context(0))

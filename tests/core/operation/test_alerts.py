@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("prometheus_client")
 
@@ -40,6 +41,29 @@ def test_each_rule_fires_on_its_fault_and_none_on_a_healthy_server(command):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_recorded_series_that_is_shown_is_recorded():
+    rules = (DASHBOARDS / "alerts.yml").read_text()
+    shown = set(
+        re.findall(r"adaptive_spec:[a-z0-9_:]+", (DASHBOARDS / "adaptive_spec.json").read_text())
+    )
+    assert shown
+    assert shown <= set(re.findall(r"record: (\S+)", rules))
+
+
+def test_each_alert_names_a_section_of_operate():
+    page = (ROOT / "docs" / "operate.md").read_text()
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", each.lower()).replace(" ", "-") for each in headings}
+    groups = yaml.safe_load((DASHBOARDS / "alerts.yml").read_text())["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    assert len(alerts) == 7
+    for alert in alerts:
+        file, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+        assert file == "docs/operate.md"
+        assert anchor in anchors, alert["alert"]
+        assert f"`{alert['alert']}`" in page
 
 
 def test_the_files_for_kubernetes_hold_the_dashboard_and_the_rules():

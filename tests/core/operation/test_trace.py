@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import logging
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,7 +27,7 @@ from tests.core.controller.answers import context, outcome
 LOG = logging.getLogger("test")
 
 
-def write(directory: Path, steps: int, **config: float) -> StepTrace:
+def write(directory: Path, steps: int, **config: Any) -> StepTrace:
     trace = StepTrace(Trace(directory=str(directory), **config), Counters(), LOG)
     for step in range(steps):
         write_step(trace, context(step), outcome(step))
@@ -45,6 +47,18 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
     assert records[0]["k"] == [3, 2, 0]
     assert records[0]["seconds"] == 0.01
     assert records[0]["predicted_seconds"] is None
+
+
+def test_request_ids_may_be_written_as_digests(tmp_path: Path) -> None:
+    """They tell requests of a process apart, and nothing else."""
+    for folder in ("a", "b"):
+        write(tmp_path / folder, 3, hash_ids=True).close(0.0)
+    found = {folder: [row["ids"] for row in read_trace(tmp_path / folder)] for folder in "ab"}
+    assert found["a"][0] == found["a"][1] == found["a"][2]
+    assert len(set(found["a"][0])) == 3
+    assert all(len(name) == 24 for name in found["a"][0])
+    assert not set(found["a"][0]) & set(found["b"][0]), "another process has another key"
+    assert not set(found["a"][0]) & {"a", "b", "c"}
 
 
 def test_each_segment_names_the_task_labels_it_holds(tmp_path: Path) -> None:
@@ -133,6 +147,32 @@ def test_damage_elsewhere_is_an_error_with_file_and_line(tmp_path: Path, damage:
     lines[2] = damage
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(DataError, match=r"\.jsonl:3"):
+        list(read_trace(tmp_path))
+
+
+def test_a_trace_of_another_version_or_another_user_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "steps-1-000000.jsonl"
+    path.write_text('{"schema": 99, "step": 0}\n')
+    with pytest.raises(DataError, match=r"made by another version of adaptive-spec \(schema 99"):
+        list(read_segment(path))
+
+    def refused(*_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)  # root may read everything
+    with pytest.raises(DataError, match="Permission denied; run as the user of the server"):
+        list(read_segment(path))
+
+
+def test_packed_segments_are_known_by_their_bytes(tmp_path: Path) -> None:
+    write(tmp_path, 5).close(0.0)
+    [path] = tmp_path.iterdir()
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert len(list(read_trace(tmp_path))) == 5
+    path.write_bytes(b"PAR1" + bytes(99))
+    with pytest.raises(DataError, match="a Parquet file; only text is read"):
         list(read_trace(tmp_path))
 
 

@@ -143,6 +143,7 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert "+100 %" in shown  # 100 planned over 50 without speculation
     assert "+83 % to +111 %" in shown  # as its bounds are about the best K's gain
     assert "measuring 30 %" in shown
+    assert "estimate, still learning" in shown
     assert LONG in shown
     assert (
         "14 requests of 512 tokens: a round of 2 must have 0.45 accepted drafts (0.00 to 0.60)"

@@ -6,7 +6,9 @@ Needs an environment with SGLang, in which its adaptive parameters can be import
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from adaptive_spec.sim.baselines.engines.sglang_ema import (
     EmaTier,
     EmaTiers,
     SGLangEmaOptions,
+    captured_sizes,
     default_tiers,
 )
 from adaptive_spec.step import Capability, Level
@@ -70,7 +73,7 @@ def walk(ours: EmaTiers, theirs: Any, random: np.random.Generator, steps: int) -
 
 @pytest.mark.parametrize("initial", [1, 3, 5, 7])
 @pytest.mark.parametrize("graphs", [[], [1, 2, 4, 8, 16, 32, 64, 128]])
-def test_the_default_tiers_agree_batch_by_batch(
+def test_the_default_tiers_agree_with_sglang_0_5_23_batch_by_batch(
     tmp_path: Path, initial: int, graphs: list[int]
 ) -> None:
     ours, theirs = pair(tmp_path, default_tiers(), initial, graphs)
@@ -78,7 +81,8 @@ def test_the_default_tiers_agree_batch_by_batch(
     assert changes > 50
 
 
-def test_our_defaults_are_upstreams() -> None:
+def test_our_defaults_are_those_of_sglang_0_5_23() -> None:
+    assert version("sglang") == "0.5.23", "read its rule again, and the names of these tests"
     mine = {
         str(tier.batch_size): {
             "candidate_steps": tier.candidate_steps,
@@ -91,8 +95,21 @@ def test_our_defaults_are_upstreams() -> None:
     assert mine == upstream.DEFAULT_ADAPTIVE_CONFIG
 
 
+def test_captured_sizes_are_those_of_sglang_0_5_23() -> None:
+    hook = upstream_module("sglang.srt.arg_groups.cuda_graph_hook")
+    arguments = SimpleNamespace(disable_cuda_graph_padding=False, speculative_algorithm="EAGLE")
+    hook.resolving_view, kept = (lambda given: given), hook.resolving_view
+    try:
+        assert hook.generate_decode_cuda_graph_batch_sizes(arguments, 256) == captured_sizes()
+    finally:
+        hook.resolving_view = kept
+    tiers = EmaTiers(SGLangEmaOptions(), ENGINE, 3)
+    first = [next(n for n in range(1, 300) if tiers.slot(n) is slot) for slot in tiers.slots]
+    assert first == [1, 8, 31, 61]
+
+
 @pytest.mark.parametrize("seed", range(20))
-def test_random_settings_agree_batch_by_batch(tmp_path: Path, seed: int) -> None:
+def test_random_settings_agree_with_sglang_0_5_23_batch_by_batch(tmp_path: Path, seed: int) -> None:
     random = np.random.default_rng(1000 + seed)
     tiers = []
     for size in (1, *sorted(random.choice(np.arange(2, 70), 3, replace=False).tolist())):

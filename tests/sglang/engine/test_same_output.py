@@ -107,6 +107,24 @@ def test_acceptance_by_request_is_what_sglang_counts(served: Served) -> None:
     assert sum(totals["accepted"] for totals in told.values()) > 100
 
 
+@pytest.mark.parametrize("served", [ALGORITHMS[0]], indirect=True)
+def test_sglangs_own_rate_divides_by_the_k_of_the_launch(served: Served) -> None:
+    """docs/operate.md, "The engine's own acceptance"; `pytest -s` prints both rates."""
+    told = by_request(served.record)
+    verified = sum(totals["verified"] for totals in told.values())
+    accepted = sum(totals["accepted"] for totals in told.values())
+    rates = [
+        answer.meta["spec_accept_rate"]
+        for answer in served.answers.values()
+        if "spec_accept_rate" in answer.meta
+    ]
+    own = sum(rates) / len(rates)
+    print(f"SGLang's rate {own:.2f}, accepted of verified {accepted / verified:.2f}")
+    assert own < 0.8 * accepted / verified
+    mean_k = verified / sum(totals["steps"] for totals in told.values())
+    assert mean_k < 0.8 * KMAX, "K was that of the launch"
+
+
 @all_algorithms
 def test_memory_ran_out_and_requests_were_put_back(served: Served) -> None:
     assert "Retract requests" in served.engine.log

@@ -29,6 +29,7 @@ from adaptive_spec.sim.advice.values import Advice, Fleet
 from adaptive_spec.sim.advice.verdict import decide
 from adaptive_spec.sim.advice.worlds import World, halves, recorded_world
 from adaptive_spec.sim.commands.advice_page import advice_page
+from adaptive_spec.sim.commands.advice_screen import by_clients
 from adaptive_spec.sim.commands.advise import advise
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
 from adaptive_spec.sim.engine.loop import Engine
@@ -322,6 +323,31 @@ def test_a_fleet_turns_the_gain_into_gpus_and_money(found):
     assert f"{saved * 2.0 * 730:,.0f} a month" in dict(verdict.answers)["GPU time"]
 
 
+def test_the_answer_names_what_changes_for_a_server_that_runs_its_kmax(found):
+    """K = 2 at both loads is what the operator has; gains over none say nothing of that."""
+    fixed = next(each for each in found.predictions if each.name == f"K = {found.kmax}")
+    ours = next(each for each in found.predictions if each.name == "goodput")
+    over = found.over_kmax["goodput"]
+    assert over.value == pytest.approx(ours.gain / fixed.gain)
+    assert over.low <= over.value <= over.high
+    answers = dict(decide(found, Fleet(gpus=10), "", 2).answers)
+    if found.native == fixed.name:
+        assert f"Over {fixed.name}" not in answers
+        found = msgspec.structs.replace(found, native="goodput")
+        answers = dict(decide(found, Fleet(gpus=10), "", 2).answers)
+    said = answers[f"Over {fixed.name}"]
+    assert f"plugin {100 * (over.value - 1):+.1f} %" in said
+    assert f"{fixed.tpot_ms[1]:.3g} -> {ours.tpot_ms[1]:.3g} ms" in said
+    assert f"against {fixed.name}" in answers["GPU time"]
+
+
+def test_loads_that_were_not_recorded_are_called_extrapolated(found):
+    recorded = found.loads[-1].clients
+    for left_out, extrapolated in ((None, True), (2 * recorded, True), (recorded, False)):
+        said = by_clients(msgspec.structs.replace(found, leave_out_from=left_out))
+        assert (f"(beyond {recorded} requests extrapolated)" in said) is extrapolated
+
+
 SPEEDS = {1: {0: 100.0, 1: 120.0, 2: 140.0}, 4: {0: 400.0, 1: 390.0, 2: 380.0}}
 
 
@@ -342,6 +368,8 @@ def test_the_page_of_a_prediction_has_a_bar_for_each_set_up(found):
     page = advice_page(found)
     assert page.count('class="bar') == len(found.predictions)
     assert "http" not in page.replace("http-equiv", "")
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in page
 
 
 def test_the_command_prints_one_screen_and_writes_a_whole_page(tmp_path):

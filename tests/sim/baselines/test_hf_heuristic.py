@@ -27,18 +27,31 @@ def test_two_more_after_full_acceptance_one_less_otherwise() -> None:
     assert k_of(policy) == [3]
 
 
-def test_it_never_leaves_1_and_the_engines_kmax() -> None:
+def test_kmax_caps_what_is_drafted_and_not_the_number_behind_it() -> None:
+    """`tests/vllm/baselines` runs transformers itself."""
     policy = make(HEURISTIC)
     assert k_of(policy) == [KMAX]
-    policy.observe(finished([5], [5]))
-    policy.observe(finished([5], [4]))
-    assert k_of(policy) == [4]
-    for _ in range(20):
+    seen = []
+    for full in (True, False, True, True, False, False, False):
+        policy.observe(finished([5], [5 if full else 0]))
+        seen += k_of(policy)
+    assert seen == [KMAX] * 7  # 22, 21, 23, 25, 24, 23, 22
+    for _ in range(30):
         policy.observe(finished([2], [0]))
     assert k_of(policy) == [1]
 
 
-def test_rounds_without_drafts_change_nothing() -> None:
+def test_an_accepted_end_of_text_takes_one_and_no_room_for_a_draft_gives_two() -> None:
+    policy = make(HEURISTIC, initial=3)
+    k_of(policy)
+    policy.observe(finished([3], [3], emitted=np.array([3])))
+    assert k_of(policy) == [2]
+    full = context(draft_possible=np.array([0]), draft_available=np.array([0]))
+    policy.observe(finished([0], [0], seen=full))
+    assert k_of(policy) == [4]
+
+
+def test_rounds_whose_drafts_were_not_made_change_nothing() -> None:
     policy = make(HEURISTIC, initial=3)
     k_of(policy)
     policy.observe(finished([0], [0]))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.baselines.engines.batch_table import tuned_table
-from tests.sim.baselines.baseline_support import build_baseline
+from tests.sim.baselines.baseline_support import build_baseline, context, make
 from tests.sim.baselines.tiny_engine import TinyEngine
 
 RESULTS = st.dictionaries(
@@ -54,3 +54,11 @@ def test_the_table_is_one_batch_table_takes_and_hits_every_measured_winner(
 def test_what_cannot_be_measured_is_one_clear_error(results: dict[int, dict[int, float]]) -> None:
     with pytest.raises(DataError, match=r"throughput|positive size"):
         tuned_table(results)
+
+
+def test_ranges_may_come_in_any_order_as_vllm_sorts_them():
+    k = [
+        make("batch_table", table=table).plan(context(9)).draft_depth
+        for table in ([[1, 4, 3], [5, 16, 2]], [[5, 16, 2], [1, 4, 3]])
+    ]
+    assert k == [2, 2]

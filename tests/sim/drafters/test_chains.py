@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.sim.drafters.lookups import MATCH_WITHOUT_GAIN, matched_before
+from adaptive_spec.sim.drafters.lookups import MATCH_WITHOUT_GAIN, matched_before, most_proposed
 from adaptive_spec.sim.drafters.registry import drafter
 from tests.sim.drafters.fake_records import chain_data, data_of
 
@@ -92,6 +92,12 @@ def test_suffix_proposes_more_after_longer_matches():
     longer = drafter("suffix:factor=2").shape(data, np.random.default_rng(0))
     assert longer.proposed is not None
     assert longer.proposed.max() == 16
+
+
+def test_a_short_match_of_a_small_factor_proposes_nothing():
+    """As Arctic Inference rounds: int(0.4 m + 1e-6) is 0 for 2 matched tokens, 2 for 5."""
+    assert most_proposed(np.array([1, 2, 3, 5, 10]), 0.4).tolist() == [0, 0, 1, 2, 4]
+    assert most_proposed(np.array([10]), 0.7).tolist() == [7]
 
 
 def test_suffix_nearly_always_proposes_something():

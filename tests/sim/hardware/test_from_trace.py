@@ -192,6 +192,21 @@ def test_the_command_writes_a_profile_that_replay_can_use(tmp_path):
     assert hardware(str(path)).name == "my-server"
 
 
+def test_a_profile_that_does_not_fit_is_not_recommended(tmp_path):
+    trace, path = write_trace(tmp_path / "noisy", noise=0.8), tmp_path / "mine.json"
+    result = run(str(trace), "--output", str(path))
+    assert result.exit_code == 1
+    said = " ".join(result.output.split())
+    assert "Not usable: step times are not predictable (at most 15% is usable)" in said
+    assert "Wrote" not in said
+    assert not path.exists()
+    assert json.loads(run(str(trace), "--output", str(path), "--json").output)["output"] is None
+    result = run(str(trace), "--output", str(path), "--force")
+    assert result.exit_code == 0
+    assert "Not usable" in result.output
+    assert hardware(str(path)).name == "noisy"
+
+
 def test_the_command_prints_json_for_programs(tmp_path):
     trace, path = write_trace(tmp_path / "run"), tmp_path / "mine.json"
     result = run(str(trace), "--output", str(path), "--name", "gpu", "--drafter", "mtp", "--json")

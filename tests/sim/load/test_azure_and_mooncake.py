@@ -54,7 +54,7 @@ def test_mooncake_rows_come_back_plain_or_packed(tmp_path, rows, packed):
     ]
 
     path = write(tmp_path / "load", "\n".join(lines), packed)
-    assert figures(read_mooncake(path)) == expected(rows)
+    assert figures(read_mooncake(path, "ms")) == expected(rows)
 
 
 def test_azure_dates_count_from_the_first_row_and_ids_are_row_numbers(tmp_path):

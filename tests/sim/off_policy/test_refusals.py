@@ -49,7 +49,7 @@ def test_a_trace_of_a_policy_that_does_not_randomise(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_is_too_short(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="record for longer"):
+    with pytest.raises(DataError, match=r"record about [\d,]+ more steps, or in mode `shadow`"):
         evaluate(traced(tmp_path, steps=80), STATIC)
 
 

@@ -73,6 +73,7 @@ def test_the_page_loads_nothing_from_elsewhere(page):
     for source in re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", page):
         assert source.startswith("data:image/png;base64,")
     assert "url(" not in text
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in text
     assert "<script" not in text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import polars
 import pytest
@@ -31,6 +32,14 @@ class KilledOnce(off.OffPolicy):
 ONE_CELL = CONFIG.replace("seeds: 2", "seeds: 1").replace(
     'loads: ["closed:2", {load: "poisson:20", tokens: 300}]', 'loads: ["closed:2"]'
 )
+
+
+def test_without_polars_nothing_is_computed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    done = call(write_sweep(tmp_path), "--output", tmp_path / "out")
+    assert done.exit_code != 0
+    assert str(done.exception) == "sweep needs polars: pip install 'adaptive-spec[sim]'"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from adaptive_spec.sim.commands.sweep import _warn_of_mismatches
 from adaptive_spec.sim.sweep.cells import Files, plan_cells
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.sim.sweep.input_files import digest_of
+from adaptive_spec.sim.sweep.run import plan_sweep
 from tests.sim.sweep.fake_sweep import CONFIG, write_sweep
 
 ARRIVALS = "arrival_s,input_tokens,output_tokens\n0.0,10,5\n0.1,10,5\n"
@@ -121,3 +124,17 @@ def test_texts_that_are_no_files_are_left_to_their_readers(tmp_path):
     for content in ("[", "\x00", "a: ['', closed:two, trace.csv@, @@, 3, null]"):
         (tmp_path / "loads.yaml").write_text(content)
         assert digest(path)
+
+
+def test_what_is_done_to_a_file_of_a_load_is_said_once(tmp_path, capsys):
+    rows = [
+        {"timestamp": 3000 * (row // 5), "input_length": 9, "output_length": 9}
+        for row in range(200)
+    ]
+    load = tmp_path / "load.jsonl"
+    load.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = write_sweep(tmp_path)
+    file.write_text(file.read_text().replace('"closed:2"', f'"{load}"'))
+    _warn_of_mismatches(plan_sweep(file))
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert "5 requests arrive at once every 3 s" in line
