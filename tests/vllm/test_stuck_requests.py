@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,11 +28,22 @@ def early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stuck_requests, "_EVERY", 8)
 
 
-def noise(engine: Engine, _: int) -> None:
-    """Weights of the drafter that are not its own."""
+def noise(engine: Engine, step: int) -> None:
+    """Weights of the drafter that are not its own, from the first step on."""
+    if step:
+        return
     with torch.no_grad():
         for weight in engine.runner.drafter.model.parameters():
             weight.normal_(0.0, 0.2)
+
+
+def damaged_cache(engine: Engine, _: int) -> None:
+    """What the drafter has kept of earlier tokens is not theirs."""
+    layers = engine.core.vllm_config.compilation_config.static_forward_context
+    with torch.no_grad():
+        for name in engine.runner.drafter._draft_attn_layer_names:
+            for cache in layers[name].kv_cache:
+                cache.normal_(0.0, 5.0)
 
 
 def jobs(name: str, count: int, seed: int, **options: Any) -> list[Job]:
@@ -51,6 +63,7 @@ def events(engine: Engine) -> dict[str, int]:
     [
         pytest.param("draft_model", noise, {}, Stuck.NONE, id="weights replaced by noise"),
         pytest.param("eagle", noise, {}, Stuck.NONE, id="head replaced by noise"),
+        pytest.param("draft_model", damaged_cache, {}, Stuck.NONE, id="a drafter's KV damaged"),
         pytest.param("ngram", None, {"allowed_token_ids": [33]}, Stuck.ALL, id="one token forced"),
     ],
 )
@@ -66,9 +79,8 @@ def test_a_fault_is_heard_by_its_first_request_and_ordinary_ones_are_not(
     try:
         engine.run(jobs("ordinary", ORDINARY, 3))
         assert events(engine) == {Stuck.ALL: 0, Stuck.NONE: 0}
-        if damage is not None:
-            damage(engine, 0)
-        engine.run(jobs("planted", 2, 5, max_tokens=250, **options))
+        each_step = None if damage is None else functools.partial(damage, engine)
+        engine.run(jobs("planted", 2, 5, max_tokens=250, **options), each_step)
         found = engine.controller.status()
         assert found["events"][kind] >= 1
         assert found["stuck_latest"][kind].startswith("planted")
