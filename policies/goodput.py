@@ -189,9 +189,9 @@ class LearnedAcceptance:
         learned = model.history
         return self._change.observe(learned.surprise, learned.expected_variance, learned.observed)
 
-    def widen(self) -> None:
+    def widen(self, *, centre: bool = False) -> None:
         """Trust the past less."""
-        self.model.widen()
+        self.model.widen(centre=centre)
 
     def forget(self, slots: IntArray) -> None:
         """Reset the state of these slots."""

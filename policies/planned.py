@@ -23,7 +23,8 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
-from adaptive_spec.policies.planning.explanation import Worth, explanation
+from adaptive_spec.policies.planning.break_even_table import BreakEven, BreakEvenTable
+from adaptive_spec.policies.planning.explanation import EVERY_STEPS, Worth, explanation
 from adaptive_spec.policies.planning.exploration import (
     ColdTrial,
     Explorer,
@@ -134,8 +135,8 @@ class Acceptance(Protocol):
         """Learn from a finished step; whether acceptance has changed."""
         ...
 
-    def widen(self) -> None:
-        """Trust the past less."""
+    def widen(self, *, centre: bool = False) -> None:
+        """Trust the past less; `centre`: what is known of requests holds for all of them."""
         ...
 
     def forget(self, slots: IntArray) -> None:
@@ -232,7 +233,9 @@ class PlannedPolicy:
         self._explained = forecast
         timed = None
         mode = self._mode_of(forecast)
-        self._worth.planned(forecast, mode)
+        if not context.step % EVERY_STEPS:
+            self._worth.planned(forecast, mode)
+            self._break_even.planned(forecast)
         if mode is not Mode.ON:
             self._off_since = min(self._off_since, context.now)
             self._last_depth = 0
@@ -301,7 +304,8 @@ class PlannedPolicy:
             and not self._cold_trial.recovering(context),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
-            self._acceptance.widen()  # what is known of acceptance is from before it went off
+            # What is known of acceptance is from before it went off, but for the probe's requests.
+            self._acceptance.widen(centre=True)
         if not self._modes.probing:
             if _WRONG < self._probe_error < math.inf:
                 # Step times with drafts are as old: only K = 0 has run since.
@@ -340,6 +344,7 @@ class PlannedPolicy:
             return
         outcome = step.outcome
         self._prompts.ran(outcome)
+        self._break_even.drafted = outcome.draft_depth > 0
         if self._acceptance.learn(step, self._cost):
             self._acceptance.widen()
             self._modes.acceptance_changed()
@@ -385,6 +390,14 @@ class PlannedPolicy:
     def last_forecast(self) -> StepForecast | None:
         """Forecast of the last step that was forecast, for `adaptive-spec explain`."""
         return self._explained
+
+    def break_even_table(self) -> BreakEven | None:
+        """Return where drafts break even; None before the first forecast."""
+        return None if self._capability is None else self._break_even.snapshot()
+
+    def break_even(self) -> dict[str, Any]:
+        """Return the same, JSON-compatible; empty instead of None."""
+        return dict(msgspec.to_builtins(self.break_even_table() or {}, str_keys=True))
 
     def explanation(self) -> dict[str, Any]:
         """Return the numbers behind the last decision; empty before the first forecast."""
@@ -444,6 +457,7 @@ class PlannedPolicy:
         self._acceptance.start(capability)
         self._cost = CostModel(capability, self._profile, self._saved_belief)
         self._modes = ModeMachine(capability)
+        self._break_even = BreakEvenTable(capability, self._cost)
         self._prompts = PromptShare()
         self._cold_trial = ColdTrial(capability, self._cost)
         self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))

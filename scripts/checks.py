@@ -257,10 +257,21 @@ def _version(engine: str, version: str, *options: str) -> Staged:
     return engine, lambda run: run.stage(f"{engine} {version}", command)
 
 
-def _vllm_stage(run: Run, name: str, markers: str) -> None:
-    present = [place for place in ("tests/vllm", *NEED_VLLM) if (ROOT / place).exists()]
+def _vllm_stage(run: Run, name: str, markers: str, *places: str) -> None:
+    wanted = places or ("tests/vllm", *NEED_VLLM)
+    present = [each for each in wanted if each.startswith("--") or (ROOT / each).exists()]
     pytest = [python_of("vllm"), "-m", "pytest", "-v", "--timeout=900", "--durations=25"]
     run.stage(name, [*pytest, "-m", markers, *present], env=VLLM_ENVIRONMENT)
+
+
+def _vllm_v1(run: Run) -> None:
+    rest = "--ignore-glob=*/test_v2_*"
+    _vllm_stage(run, "vLLM, in process", IN_PROCESS, "tests/vllm", rest)
+
+
+def _vllm_v2(run: Run) -> None:
+    runner = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("tests/vllm/test_v2_*.py"))]
+    _vllm_stage(run, "vLLM, runner V2, judge", IN_PROCESS, *runner, *NEED_VLLM)
 
 
 def _sglang_stage(run: Run, name: str, markers: str, tests: str = "tests/sglang") -> None:
@@ -278,7 +289,8 @@ OTHERWISE = "(http or statistics) and not long"
 
 WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
     "all": (
-        ("vllm", lambda run: _vllm_stage(run, "engine, in process", IN_PROCESS)),
+        ("vllm", _vllm_v1),
+        ("vllm", _vllm_v2),
         ("sglang", lambda run: _sglang_stage(run, "SGLang", "not long")),
         ("sglang", lambda run: _sglang_stage(run, "SGLang, scripted", "not long", SCRIPTED)),
         ("vllm", lambda run: _vllm_stage(run, "HTTP, statistics", OTHERWISE)),

@@ -67,7 +67,8 @@ def statuses(drafter_name: str = "eagle") -> list[Status]:
     found = []
     for second in range(SECONDS):
         engine.run(max_seconds=second + 1.0)
-        found.append(engine.controller.status())
+        table = engine.controller.break_even()
+        found.append(engine.controller.status() | {"break_even": table})
     while not any(words in found[-1]["why"] for words in ("would cost", "OFF since")):
         found.pop()  # until the last step says what a further draft would cost, or why none pays
     return found
@@ -99,8 +100,8 @@ class Handler(BaseHTTPRequestHandler):
             body, kind = page.read_bytes(), "text/html"
         elif path.endswith("/adaptive_spec"):
             status = self.found[-1] | {"written": time.time(), "idle_seconds": self.idle}
-            answer = {"engine": 0, "status": status}
-            if query:
+            answer = {"engine": 0, "break_even": status.pop("break_even"), "status": status}
+            if "history" in query:
                 answer["history"] = history(self.found[:-1], self.idle)
             body, kind = json.dumps({"engines": [answer]}).encode(), "application/json"
         else:
@@ -138,8 +139,8 @@ def view_of(found: list[Status], idle: float, path: Path) -> None:
     server = HTTPServer(("127.0.0.1", 0), partial(Handler, found, idle))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/adaptive_spec/view"
-    shot(url, path.with_name(f"{path.name}.png"), 1440, 1170)
-    shot(url, path.with_name(f"{path.name}-phone.png"), 390, 1400)
+    shot(url, path.with_name(f"{path.name}.png"), 1440, 1640)
+    shot(url, path.with_name(f"{path.name}-phone.png"), 390, 3000)
     server.shutdown()
 
 

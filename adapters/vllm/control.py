@@ -50,17 +50,20 @@ def uninstall() -> None:
         setattr(EngineCore, _WEIGHTS, original)
 
 
-def adaptive_spec_control(self: Any, request: Any = None, history: bool = False) -> dict[str, Any]:
+def adaptive_spec_control(
+    self: Any, request: Any = None, history: bool = False, break_even: bool = False
+) -> dict[str, Any]:
     """Switch if asked to, and say how things stand.
 
     Args:
         self: vLLM's EngineCore.
         request: what is to change (`adaptive_spec.operation.run_time_switch`); None: nothing.
         history: whether figures of the last ten minutes are wanted.
+        break_even: whether the accepted drafts that a round needs are wanted, by load.
 
     Returns:
-        JSON-compatible: `engine`, `status`, `history` if it was asked for, and `error` if the
-        request cannot be obeyed; nothing has changed then.
+        JSON-compatible: `engine`, `status`, `history` and `break_even` if they were asked for, and
+        `error` if the request cannot be obeyed; nothing has changed then.
     """
     controller = self.scheduler.adaptive_spec.controller
     error = ""
@@ -74,4 +77,6 @@ def adaptive_spec_control(self: Any, request: Any = None, history: bool = False)
     answer = {"engine": engine_index(self.vllm_config), "status": controller.recent_status()}
     if history:
         answer["history"] = controller.history()
+    if break_even:
+        answer["break_even"] = controller.break_even()
     return answer | {"error": error} if error else answer

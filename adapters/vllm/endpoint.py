@@ -1,7 +1,8 @@
 """Entry point of `vllm.endpoint_plugins`: ``/v1/adaptive_spec`` on vLLM's API server.
 
     GET     status of every engine; only an operator sees paths of files and the task labels of
-            clients, others see numbers in their place; with ``?history=1`` its last ten minutes
+            clients, others see numbers in their place; with ``?history=1`` its last ten minutes,
+            with ``?break_even=1`` where drafts pay
     POST    {"mode": ..., "policy": ..., "options": ...}: an operator switches every engine, then
             the same
 
@@ -42,8 +43,8 @@ _VIEW_HEADERS = {
 _LARGEST_BYTES = 1 << 16
 _CLIENT = "adaptive_spec_client"
 _ACCESS = "adaptive_spec_access"
-_FOR_OPERATORS = ("options", "trace_directory", "control_file_error")
-"""Parts of a status that may name files of the server."""
+_FOR_OPERATORS = ("options", "trace_directory", "control_file_error", "stuck_latest")
+"""Parts of a status that may name files of the server, or a client's request."""
 _BY_LABEL = "drafts_by_task"
 """Part of a status whose names are texts of clients."""
 _NOT_ON = (
@@ -82,8 +83,8 @@ async def _route(request: Any) -> Any:
     access = getattr(request.app.state, _ACCESS, None) or OperatorAccess("", local=False)
     refusal = access.refusal(request.headers)
     if request.method != "POST":
-        history = bool(request.query_params.get("history"))
-        return await _ask(request, None, history, operator=not refusal)
+        wanted = [bool(request.query_params.get(part)) for part in ("history", "break_even")]
+        return await _ask(request, None, *wanted, operator=not refusal)
     if refusal:
         return _error(403, refusal)
     return await _post(request)

@@ -34,6 +34,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 SERVE, SIMULATE, EXTEND = "Serve", "Simulate", "Extend"
 _PANELS = {
     "advise": SERVE,
+    "breakeven": SERVE,
     "evaluate": SIMULATE,
     "explain": SERVE,
     "fit": SIMULATE,

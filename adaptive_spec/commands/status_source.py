@@ -99,9 +99,22 @@ class StatusSource:
                 self.note = f"{error}; status file {self._file}"
         return self._read_file()
 
+    def read_break_even(self) -> dict[str, dict[str, Any]]:
+        """Return where drafts break even, by engine; see `adaptive-spec breakeven`.
+
+        Raises DataError, one line, as `read` does; a status file does not say it.
+        """
+        if not self._url:
+            raise DataError(f"{self._file}: no such trace; a running server is HOST:PORT or a URL")
+        return self._parts("break_even", "?break_even=1")
+
     def _fetch(self) -> dict[str, Status]:
+        return {name: _checked(each, self._url) for name, each in self._parts("status").items()}
+
+    def _parts(self, part: str, query: str = "") -> dict[str, Any]:
+        """A part of each engine's answer, by the engine's name."""
         try:
-            status, location, body = self._answer()
+            status, location, body = self._answer(query)
         except ssl.SSLError as error:
             hint = "it speaks http, not https" if "WRONG_VERSION" in str(error) else error.reason
             raise DataError(f"{self._url}: no answer: {hint}") from error
@@ -117,13 +130,11 @@ class StatusSource:
             raise DataError(f"{self._url}: HTTP {status}: {hint}")
         engines = _decoded(body, self._url).get("engines")
         try:
-            return {
-                str(each["engine"]): _checked(each["status"], self._url) for each in engines or ()
-            }
+            return {str(each["engine"]): dict(each[part]) for each in engines or ()}
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._url}: not a status of adaptive-spec") from error
 
-    def _answer(self) -> tuple[int, str, bytes]:
+    def _answer(self, query: str) -> tuple[int, str, bytes]:
         """Status, where it points to, and content, within `TIMEOUT_SECONDS` of the connection."""
         url = urlsplit(self._url)
         kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
@@ -146,7 +157,7 @@ class StatusSource:
             timer.daemon = True
             timer.start()
             try:
-                connection.request("GET", url.path, headers=headers)
+                connection.request("GET", url.path + query, headers=headers)
                 answer = connection.getresponse()
                 body = answer.read(_MOST_BYTES)
             except (HTTPException, OSError):

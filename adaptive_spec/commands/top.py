@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BAR = 24
-_LEARNING_STEPS, _LEARNING_SHARE = 300, 0.2
-"""Steps in all, and share of measuring ones, by which estimates of the gain are called young."""
+YOUNG_STEPS = 200
+"""Steps until the estimates, whose time constant this is, are shown."""
 _COUNTED = ("steps", "verified_tokens", "accepted_tokens", "emitted_tokens")
 
 
@@ -124,16 +124,18 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     yield "live requests", f"{status.get('live_requests', '–')}{besides}"
     yield "decoding per step", f"{rows / steps:.1f}" if steps else "–"
     yield "tokens/s", f"{recent['emitted_tokens'] / seconds:,.0f}" if seconds else "–"
-    of_goodput = f"{_number(goodput, 'measured')} (predicted {_number(goodput, 'predicted')})"
-    yield "goodput", f"{of_goodput}, mean of the last 1,000 steps"
+    measured, predicted = goodput.get("measured"), goodput.get("predicted")
+    yield (
+        "predicted goodput",
+        f"{predicted / measured:.0%} of measured" if measured and predicted else "–",
+    )
     planned, gains = estimates.get("planned"), []
     for name, title in (("no_speculation", "no speculation"), ("engine_k", "engine's own K")):
         other = estimates.get(name)
         if planned and other:
             gains.append(f"{round(100 * (planned / other - 1.0)):+d}% over {title}")
-    measuring = recent["steps_by_kind"].get("measuring", 0) > _LEARNING_SHARE * max(steps, 1)
-    young = gains and (status.get("steps", 0) < _LEARNING_STEPS or measuring)
-    yield "gain (estimate)", (", ".join(gains) or "–") + (", still learning" if young else "")
+    young = status.get("steps", 0) < YOUNG_STEPS and "learning"
+    yield "gain (estimate)", young or ", ".join(gains) or "–"
     yield "mean K", f"{verified / rows:.2f}" if rows else "–"
     yield "draft depth D", str(status.get("last_depth", "–"))
     yield "accepted", f"{recent['accepted_tokens'] / verified:.0%}" if verified else "–"
@@ -151,11 +153,6 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     yield "faults", ", ".join(said) or "none"
     for task, (tried, kept) in recent["drafts_by_task"].items():
         yield f"accepted, {task}", f"{kept / tried:.0%}" if tried else "–"
-
-
-def _number(values: Mapping[str, Any], name: str) -> str:
-    value = values.get(name)
-    return "–" if value is None else f"{value:,.0f}"
 
 
 def _bars(status: Status, recent: Status) -> Table:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.operation.output_file import OwnedFile, Retry
+from adaptive_spec.operation.stuck_requests import StuckRequests
 from adaptive_spec.per_request import highest_of, sum_of
 from adaptive_spec.policy import POLICY_ERRORS
 from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
@@ -85,7 +86,7 @@ class Counters:
     is in the caches. `count` brings the attributes up to date.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, logger: logging.Logger | None = None) -> None:
         self._plans: list[tuple[IntArray, SpecPlan]] = []
         self._outcomes: list[tuple[StepOutcome, SpecPlan | None]] = []
         self._finished: list[FinishedStep] = []
@@ -108,6 +109,7 @@ class Counters:
         """Verified and accepted drafts by number of the task label, the last used last."""
         self.lookup = dict.fromkeys(LOOKUP_COUNTS, 0)
         self.predictions = PredictionCheck()
+        self._stuck = StuckRequests(logger or logging.getLogger(__name__))
         self._kind_of_reason: dict[str, str] = {}
         self._decision_seconds = 0.0
         self._decision_buckets = [0] * (len(DECISION_SECONDS) + 1)
@@ -131,6 +133,12 @@ class Counters:
         self._finished.append(step)
         if len(self._finished) >= _MOST_UNCOUNTED:
             self._count_finished()
+
+    def ending(self, slots: IntArray) -> None:
+        """Take up that the requests in these slots have ended."""
+        self._stuck.ending(slots)
+        if not self._finished:
+            self._stuck.finished(())  # the next block may have others in these slots
 
     def count(self) -> None:
         """Count the plans and outcomes that have come since the last time."""
@@ -166,6 +174,7 @@ class Counters:
 
     def _count_finished(self) -> None:
         finished, self._finished = self._finished, []
+        self._stuck.finished(finished)
         for step in finished:
             self._tasks(step.context.task, step.outcome)
             self._sources(step)
@@ -279,7 +288,9 @@ class Counters:
             "fail_opens": dict(self.failures),
             "ignored_hints": dict(self.ignored_hints),
             "output_failures": dict(self.output_failures),
-            "events": dict(self.events),
+            "events": {**self.events, **self._stuck.events()},
+            "stuck_bounds": self._stuck.bounds(),
+            "stuck_latest": dict(self._stuck.latest),
             "decision_us_mean": round(1e6 * self._decision_seconds / max(decisions, 1), 1),
             "decision_us_max": round(1e6 * self._slowest, 1),
             "decision_seconds": self._decision_seconds,
@@ -301,7 +312,10 @@ class FaultCounters(Counters):
         """Ignore a step's results."""
 
     def finished(self, step: FinishedStep) -> None:
-        """Ignore task labels and sources of drafts."""
+        """Ignore task labels, sources of drafts and stuck requests."""
+
+    def ending(self, slots: IntArray) -> None:
+        """Ignore the end of requests."""
 
     def decision_seconds(self, seconds: float) -> None:
         """Ignore the time of a decision."""
@@ -317,7 +331,8 @@ def figures_of(policy: object, method: str) -> dict[str, Any]:
         method: ``hazard_quality``: calibration figures, as of
             `policies.acceptance.hazard_quality`; ``estimates``: expected
             tokens per second of ``no_speculation``, ``engine_k`` and ``planned``; ``explanation``:
-            numbers behind the last decision, as `adaptive_spec.operation.why` reads them.
+            numbers behind the last decision, as `adaptive_spec.operation.why` reads them;
+            ``break_even``: accepted drafts that a round needs, by load.
     """
     said = getattr(policy, method, None)
     if said is None:

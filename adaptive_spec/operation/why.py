@@ -62,14 +62,12 @@ def _on(numbers: Numbers) -> str:
         subject = "draft {} is" if len(accepted) == 1 else "drafts {} are"
         parts.append(f"{subject.format(drafts)} accepted {rates}")
     if more:
-        tokens = max(more["tokens"], 1e-9)
-        cost = f"{_short(more['ms'])} ms" if more["ms"] > 0 else "no time"
-        each = f", {_short(more['ms'] / tokens)} ms each" if more["ms"] > 0 else ""
-        draft = "one draft more each" if more["position"] is None else f"draft {more['position']}"
-        now = numbers["step_ms"] / max(numbers["tokens"], 1e-9)
+        ragged = more["position"] is None
+        draft = "one more draft for every request" if ragged else f"draft {more['position']}"
         parts.append(
-            f"{draft} ({more['accepted']:.0%}) would cost {cost} for {_short(tokens)} tokens"
-            f"{each}, where a token takes {_short(now)} ms now"
+            f"{draft} ({more['accepted']:.0%} accepted) would cost "
+            f"{_price(more['ms'], more['tokens'])}; a token costs "
+            f"{_two_digits(numbers['step_ms'] / max(numbers['tokens'], 1e-9))} ms now"
         )
     elif numbers.get("limit") in _LIMITS:
         parts.append(_LIMITS[numbers["limit"]])
@@ -77,9 +75,17 @@ def _on(numbers: Numbers) -> str:
     return f"{name}: {'; '.join(parts)}" if parts else name
 
 
-def _short(value: float) -> str:
-    """Two digits, and no exponent."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+def _price(ms: float, tokens: float) -> str:
+    """Cost of more tokens, and of each."""
+    if ms <= 0.0:
+        return f"no time for {_two_digits(tokens)} tokens"
+    each = f", {_two_digits(ms / tokens)} ms each" if tokens > 0.0 else ""
+    return f"{_two_digits(ms)} ms for {_two_digits(tokens)} tokens{each}"
+
+
+def _two_digits(value: float) -> str:
+    """A number of two digits, without an exponent."""
+    return f"{float(f'{value:.2g}'):,.9f}".rstrip("0").rstrip(".")
 
 
 def _kept(numbers: Numbers) -> str:

@@ -17,7 +17,7 @@ VLLM: Name = "vllm"
 SGLANG: Name = "sglang"
 TITLES: dict[Name, str] = {VLLM: "vLLM", SGLANG: "SGLang"}
 WITHOUT_MODEL = ("ngram",)
-MAX_MODEL_LEN = 40_960
+MAX_MODEL_LEN = 139_264
 STEP_TOKENS = 8192
 """Prompt tokens of a step: vLLM's `max_num_batched_tokens` and SGLang's `chunked_prefill_size` of
 an online server on an H100."""

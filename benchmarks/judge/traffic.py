@@ -157,7 +157,8 @@ _TRACES = {
     "azure-code": "azure_llm_2023_code.csv.gz",
     "mooncake": "mooncake_conversation_trace.jsonl.gz",
 }
-LONGEST_PROMPT = 32_768
+LONGEST_PROMPT, _LONGEST_OF_TRACE = 131_072, 32_768
+"""Prompt tokens of a cell, and of a request of a public trace, which is cut there."""
 
 
 def _arrivals(given: Arrivals, random: np.random.Generator) -> list[_Arrival]:
@@ -182,7 +183,7 @@ def _arrivals(given: Arrivals, random: np.random.Generator) -> list[_Arrival]:
     return [
         _Arrival(
             float(time),
-            max(min(int(prompt), LONGEST_PROMPT), 1) if given.lengths else 0,
+            max(min(int(prompt), _LONGEST_OF_TRACE), 1) if given.lengths else 0,
             int(tokens) if given.lengths else 0,
         )
         for time, prompt, tokens in zip(times, prompts, answers, strict=True)

@@ -356,6 +356,17 @@ class RequestEffects:
         moved = self.prior_variance * np.exp(slope / (self._curvature + np.abs(slope)))
         self.prior_variance = np.clip(moved, _LEAST_VARIANCES, _LARGEST_VARIANCE)
 
+    def centre(self) -> FloatArray:
+        """Make the effects of the requests that are known average to zero.
+
+        Returns [PARTS] the averages that they had.
+        """
+        rows, evidence = self.effect.rows, self.evidence.rows
+        known = evidence * self.prior_variance / (1.0 + evidence * self.prior_variance)
+        mean: FloatArray = (known * rows).sum(axis=0) / np.maximum(known.sum(axis=0), 1e-9)
+        rows -= known * mean
+        return mean
+
     def forget(self, slots: IntArray) -> None:
         """Clear the rows of ended requests."""
         self.effect.reset(slots)
@@ -676,8 +687,12 @@ class HazardModel:
         self.position_effect = other.position_effect.copy()
         self._position_evidence = np.minimum(other._position_evidence, 20.0)
 
-    def widen(self, evidence: float) -> None:
-        """Trust the past less: something may have changed."""
+    def widen(self, evidence: float, *, centre: bool = False) -> None:
+        """Trust the past less; `centre`: what is known of requests holds for all of them."""
+        if centre:
+            of_all, of_first, of_later = self.effects.centre()
+            self.position_effect[0] += of_all + of_first
+            self.position_effect[1:] += of_all + of_later
         self._position_evidence = np.minimum(self._position_evidence, evidence)
         self.tasks.widen(evidence)
         self.observations[:] = 0

@@ -65,9 +65,9 @@ class LookupModel:
         """Drop the state of ended requests."""
         self._hazards.effects.forget(slots)
 
-    def widen(self, evidence: float) -> None:
+    def widen(self, evidence: float, *, centre: bool = False) -> None:
         """Trust the past less."""
-        self._hazards.widen(evidence)
+        self._hazards.widen(evidence, centre=centre)
 
     def state(self) -> dict[str, Any]:
         """Return what holds beyond single requests, JSON-compatible."""

@@ -173,11 +173,11 @@ class AcceptanceModel:
         self.drafts.forget(slots)
         self.lookup.forget(slots)
 
-    def widen(self) -> None:
+    def widen(self, *, centre: bool = False) -> None:
         """Trust the past less: something may have changed. Exploration starts afresh."""
-        self.history.widen(_WIDE_EVIDENCE)
-        self.drafts.widen(_WIDE_EVIDENCE)
-        self.lookup.widen(_WIDE_EVIDENCE)
+        self.history.widen(_WIDE_EVIDENCE, centre=centre)
+        self.drafts.widen(_WIDE_EVIDENCE, centre=centre)
+        self.lookup.widen(_WIDE_EVIDENCE, centre=centre)
 
     def state(self) -> dict[str, Any]:
         """Return what holds beyond single requests, JSON-compatible; history's at the top."""

@@ -37,7 +37,7 @@ class BanditAcceptance:
     def forget(self, slots: IntArray) -> None:
         """Do nothing: no state is kept per request."""
 
-    def widen(self) -> None:
+    def widen(self, *, centre: bool = False) -> None:
         """Do nothing: evidence fades with every observed step."""
 
     def state(self) -> dict[str, Any]:

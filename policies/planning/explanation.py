@@ -15,8 +15,8 @@ from adaptive_spec.policies.planning.planner import is_ragged
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray, IntArray, Level, Mode
 
-_EVERY_STEPS = 8
-_KEEP = 1.0 - _EVERY_STEPS / 200.0
+EVERY_STEPS = 8
+_KEEP = 1.0 - EVERY_STEPS / 200.0
 """Factor of the exponential averages, whose time constant is 200 steps."""
 _NAMES = ("no_speculation", "engine_k", "planned")
 
@@ -25,14 +25,10 @@ class Worth:
     """Exponentially weighted tokens and seconds of each plan."""
 
     def __init__(self) -> None:
-        self._steps = 0
         self._sums: FloatArray = np.zeros((2, len(_NAMES)))
 
     def planned(self, forecast: StepForecast, mode: Mode) -> None:
-        """Add a step that runs in this mode, if its turn has come."""
-        self._steps += 1
-        if self._steps % _EVERY_STEPS:
-            return
+        """Add a step that runs in this mode."""
         context = forecast.context
         own = np.minimum(context.draft_possible, context.engine_k)
         emitted, took = forecast.best_tokens, forecast.best.seconds

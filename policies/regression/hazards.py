@@ -114,10 +114,10 @@ class FittedHazards:
         self._of_history.effects.effects.forget(slots)
         self._of_drafts.effects.effects.forget(slots)
 
-    def widen(self) -> None:
+    def widen(self, *, centre: bool = False) -> None:
         """Lower the confidence in the corrections after a suspected change."""
-        self._of_history.effects.widen(_WIDE_EVIDENCE)
-        self._of_drafts.effects.widen(_WIDE_EVIDENCE)
+        self._of_history.effects.widen(_WIDE_EVIDENCE, centre=centre)
+        self._of_drafts.effects.widen(_WIDE_EVIDENCE, centre=centre)
 
     def state(self) -> dict[str, Any]:
         """Return the corrections, JSON-compatible."""

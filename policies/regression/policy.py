@@ -118,9 +118,9 @@ class FittedAcceptance:
         self._hazards.learn(step.outcome, step.plan.notes)
         return False
 
-    def widen(self) -> None:
+    def widen(self, *, centre: bool = False) -> None:
         """Trust the corrections less."""
-        self._hazards.widen()
+        self._hazards.widen(centre=centre)
 
     def forget(self, slots: IntArray) -> None:
         """Reset the state of these slots."""

@@ -707,6 +707,18 @@ class Belief:
         """
         return covariances(rows, self.coefficients, self._covariance, self._spread(*self._last))
 
+    def ratios(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Durations over that of the last step of each row, and variances of their logarithms.
+
+        Args:
+            rows: [..., A, P] features of steps; both results are [..., A].
+        """
+        seconds = np.maximum(rows @ self.coefficients, 1e-6)
+        scaled = rows / seconds[..., None]
+        apart = scaled - scaled[..., -1:, :]
+        variance: FloatArray = ((apart @ self._covariance) * apart).sum(axis=-1)
+        return seconds / seconds[..., -1:], np.maximum(variance, 0.0)
+
     def error(self, seconds: FloatArray, prompts: float) -> FloatArray:
         """Return the relative variance of step times beside prompts that take `prompts` s."""
         share = prompts / seconds

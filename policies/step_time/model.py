@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
 
 import numpy as np
 
@@ -40,7 +39,7 @@ from adaptive_spec.policies.step_time.belief import (
     features_of_plans,
 )
 from adaptive_spec.policies.step_time.profile import CostProfile
-from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 
 _MEMORY = 64
 """Steps of each kind that the means of a load remember."""
@@ -230,6 +229,8 @@ class CostModel:
         self.belief = Belief(0.5 * capability.max_draft_tokens)
         self._timed_cold: set[int] = set()
         """Loads that a step without the drafter was timed at, by `load_bin`."""
+        self._timed_without: set[int] = set()
+        """Loads that a step without drafts was timed at, by `load_bin`."""
         self._timed_drafts: dict[int, int] = {}
         """Steps with drafts that were timed at a load, by `load_bin`."""
         self._ragged = RaggedPenalty(capability.ragged_penalty)
@@ -322,12 +323,33 @@ class CostModel:
             drafts: [A] verified.
             depths: [A] drafted; -1: without the drafter.
         """
+        return self.belief.covariance(self._rows(batch_size, context_tokens, drafts, depths))
+
+    def ratios(
+        self, loads: list[tuple[int, int]], drafts: IntArray, depths: list[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Durations [L, A] over that of the last of A choices, and variances of their logarithms.
+
+        Args:
+            loads: [L] requests and context tokens of all.
+            drafts: [L, A] verified.
+            depths: [A] drafted; -1: without the drafter.
+        """
+        rows = [self._rows(*load, each, depths) for load, each in zip(loads, drafts, strict=True)]
+        return self.belief.ratios(np.array(rows))
+
+    def _rows(
+        self,
+        batch_size: int,
+        context_tokens: int,
+        drafts: IntArray | list[int],
+        depths: IntArray | list[int],
+    ) -> FloatArray:
+        """[A, P] features of steps without prompts."""
         tokens = np.asarray(drafts) + float(batch_size)
         padded = self._padding.of_each(tokens)
         passes = self._passes_and_none[depths]
-        return self.belief.covariance(
-            features_of_plans(batch_size, tokens > batch_size, context_tokens, padded, passes)
-        )
+        return features_of_plans(batch_size, tokens > batch_size, context_tokens, padded, passes)
 
     def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.
@@ -348,8 +370,10 @@ class CostModel:
         load = load_bin(outcome.batch_size)
         if cold:
             self._timed_cold.add(load)
-        if outcome.batch_tokens > outcome.batch_size and not prompts:
+        if not prompts and outcome.batch_tokens > outcome.batch_size:
             self._timed_drafts[load] = self._timed_drafts.get(load, 0) + 1
+        elif not prompts:
+            self._timed_without.add(load)
         changed = self.belief.learn(outcome, self._features(outcome, cold=cold), seconds)
         if self.belief.absurd or not math.isfinite(np.add.reduce(self.belief.coefficients)):
             self.belief, self._begun = Belief(0.5 * self._capability.max_draft_tokens), False
@@ -366,46 +390,20 @@ class CostModel:
 
     def _time_again(self) -> None:
         self._timed_cold.clear()
+        self._timed_without.clear()
         self._timed_drafts.clear()
         self._profile = None
         self.changes += 1
-
-    def unsure(
-        self, context: StepContext, worthwhile: Callable[[int], bool] = lambda k: True
-    ) -> int | None:
-        """The K to run so that step times become known; None if all are, within `UNSURE`.
-
-        It is the K whose time tells most of all times relative to one another; the common level
-        says nothing about which is best.
-
-        Args:
-            context: a step in which every request would verify K drafts, or as many as it has.
-            worthwhile: which of the engine's K are asked about.
-        """
-        ks = list(self._capability.uniform_values)
-        if not self.ready:
-            return next((k for k in ks if worthwhile(k)), None)
-        possible = context.draft_possible
-        steers, deepest = self._capability.steers_depth, self._capability.max_draft_tokens
-        seconds, covariance, _ = self.goodput_covariance(
-            context.batch_size,
-            int(context.context_tokens.sum()),
-            [int(np.minimum(possible, k).sum()) for k in ks],
-            [k if steers else deepest for k in ks],
-        )
-        relative = covariance - covariance.mean(axis=0)
-        unknown = np.diag(relative) - relative.mean(axis=1)
-        told = (relative**2).sum(axis=0) / (np.diag(covariance) + self.belief.error(seconds, 0.0))
-        asked = [n for n, k in enumerate(ks) if worthwhile(k)]
-        if not asked or max(unknown[asked]) <= UNSURE**2:
-            return None
-        return ks[max(asked, key=lambda n: float(told[n]))]
 
     def timed_cold(self, batch_size: int) -> bool:
         """Whether the drafter's time is known at this load even if it runs in every step."""
         timed = self._timed_cold
         known = load_bin(batch_size) in timed or len(timed) >= _ENOUGH_COLD
         return self._profile is not None or known
+
+    def timed_without(self, batch_size: int) -> bool:
+        """Whether a step without drafts was timed at this load since step times have changed."""
+        return load_bin(batch_size) in self._timed_without
 
     def timed_drafts(self, batch_size: int) -> int:
         """Steps with drafts that were timed at this load since step times have changed."""

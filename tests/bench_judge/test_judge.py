@@ -68,9 +68,9 @@ def test_a_cells_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file.write_text(both, encoding="utf-8")
     with pytest.raises(ConfigError, match="fillers and ahead"):
         load_cells(file)
-    long = "constant:\n  - {devices: [h100-8b], prompts: 120000, clients: [1]}\n"
+    long = "constant:\n  - {devices: [h100-8b], prompts: 140000, clients: [1]}\n"
     file.write_text(long, encoding="utf-8")
-    with pytest.raises(ConfigError, match="over 32768 tokens"):
+    with pytest.raises(ConfigError, match="over 131072 tokens"):
         load_cells(file)
 
 
@@ -147,7 +147,7 @@ def test_mooncakes_lumps_are_spread_over_their_three_seconds(
     assert times == sorted(times)
     assert len(set(times)) == 40
     assert times[-1] == pytest.approx(30.0)
-    assert {job.prompt for job in made} == {traffic.LONGEST_PROMPT}
+    assert {job.prompt for job in made} == {traffic._LONGEST_OF_TRACE}
 
 
 def test_vllms_table_takes_the_best_k_of_each_batch_size() -> None:

@@ -23,7 +23,7 @@ pytestmark = [
 
 DEVICE = DEVICES["h100-8b"]
 METHODS = "draft_model", "ngram"
-LOADS = Load(name="4", pieces=((4, 16),)), Load(name="32", pieces=((32, 64),))
+LOADS = Load(name="4", pieces=((4, 12),)), Load(name="16", pieces=((16, 32),))
 STATIC = ("k3",)
 Runs = dict[tuple[str, str, str], Run]
 

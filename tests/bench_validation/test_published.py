@@ -37,12 +37,14 @@ def eagle_by_batch_size(data: Path) -> Verdict:
     return judged("V2", eagle3_by_batch.TITLE, rows, eagle3_by_batch.checks(rows))
 
 
+@pytest.mark.long
 def test_eagle_by_batch_size_is_reproduced(eagle_by_batch_size: Verdict) -> None:
     verdict = eagle_by_batch_size
     assert [check.found for check in verdict.checks if not check.passed] == []
     assert len(verdict.rows) == 30
 
 
+@pytest.mark.long
 def test_fitted_hazards_and_host_time_solve_the_rows_fitted_on(
     eagle_by_batch_size: Verdict,
 ) -> None:

@@ -25,7 +25,7 @@ from adaptive_spec.sim.commands.advise import advise
 STATUS = {
     "mode": "on",
     "policy": "goodput",
-    "steps": 100,
+    "steps": 300,
     "verified_tokens": 600,
     "accepted_tokens": 300,
     "emitted_tokens": 500,
@@ -41,7 +41,7 @@ STATUS = {
     "estimates": {"no_speculation": 80.0, "engine_k": 100.0, "planned": 120.0},
     "fail_opens": {"plan raised": 2},
 }
-LATER = STATUS | {"steps": 110, "verified_tokens": 660, "emitted_tokens": 560}
+LATER = STATUS | {"steps": 310, "verified_tokens": 660, "emitted_tokens": 560}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -217,6 +217,11 @@ def test_a_status_of_other_types_or_sizes_is_refused_in_one_line(change, tmp_pat
     assert "\n" not in str(caught.value)
 
 
+def test_where_drafts_break_even_is_asked_of_a_server(tmp_path):
+    with pytest.raises(DataError, match="no such trace; a running server is HOST:PORT"):
+        StatusSource(str(tmp_path / "status.json")).read_break_even()
+
+
 def test_no_text_of_a_status_reaches_the_terminal_as_a_command():
     hostile = "\x1b]0;t\x07\x1b[2J[/nope][red]\u202e"
     status = STATUS | {
@@ -230,18 +235,6 @@ def test_no_text_of_a_status_reaches_the_terminal_as_a_command():
     text = shown(screen({hostile: status}, {}, 0.0, hostile))
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
     assert "[/nope]" in text
-
-
-def test_young_estimates_are_called_so():
-    def gain(**changes: object) -> str:
-        text = shown(screen({"0": STATUS | changes}, {}, 0.0))
-        return next(line for line in text.splitlines() if "gain (estimate)" in line)
-
-    assert "still learning" in gain(steps=299)
-    assert "still learning" not in gain(steps=300)
-    kinds = {"planned": 700, "measuring": 300}
-    assert "still learning" in gain(steps=1000, steps_by_kind=kinds)
-    assert "still learning" not in gain(steps=100, estimates={})
 
 
 def test_estimates_of_zero_and_missing_ones_are_shown_as_unknown():
@@ -258,17 +251,23 @@ def test_advise_says_that_the_trace_of_a_server_is_for_operators(url):
     )
 
 
+def test_young_estimates_are_no_figures():
+    text = shown(screen({"0": LATER | {"steps": 199}}, {}, 2.0))
+    assert "learning" in text
+    assert "over no speculation" not in text
+
+
 def test_the_view_shows_rates_since_the_last_reading():
     text = shown(screen({"0": LATER}, {"0": STATUS}, 2.0))
     assert "30" in next(line for line in text.splitlines() if "tokens/s" in line)
-    for figure in ("118 (predicted 120)", "+50% over no speculation", "+20% over engine's own K"):
+    for figure in ("102% of measured", "+50% over no speculation", "+20% over engine's own K"):
         assert figure in text
     for figure in ("plan raised 2", "engine 0: goodput, on"):
         assert figure in text
 
 
 def test_the_share_of_measuring_steps_names_the_k_that_end_it():
-    learning = {"steps_by_kind": {"planned": 60, "measuring": 40}, "explanation": {}}
+    learning = {"steps": 100, "steps_by_kind": {"planned": 60, "measuring": 40}, "explanation": {}}
     assert "planned 60%, measuring 40%" in shown(screen({"0": STATUS | learning}, {}, 0.0))
     learning["explanation"] = {"untimed_k": [0, 1]}
     text = shown(screen({"0": STATUS | learning}, {}, 0.0))

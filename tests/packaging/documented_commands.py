@@ -20,7 +20,8 @@ STAND_INS = (
 """What test_docs.py gives in place of files of the user, and of minutes."""
 
 EXECUTED_ELSEWHERE = {
-    r"curl localhost:8000|json=|key=|adaptive-spec top ": "tests/vllm/test_documented_requests.py",
+    r"curl localhost:8000|json=|key=": "tests/vllm/test_documented_requests.py",
+    r"adaptive-spec (top |breakeven localhost)": "tests/vllm/test_documented_requests.py",
     r"adaptive-spec replay$": "tests/sim/test_replay_command.py",
     r"promtool check rules ": "tests/core/operation/test_alerts.py",
     r"twine check |python -m build": "tests/packaging/test_wheel.py",

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from adaptive_spec.policy import build_policy
+from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.scenario import Scenario, simulate
+from adaptive_spec.sim.scenario import Phase, Scenario, simulate
 from tests.sim.small_server import PlainDrafter, closed_load, independent, server
 
 
@@ -52,6 +53,26 @@ def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) ->
     back = engine.run(max_seconds=105.0)
     assert back.mode_fraction["on"] > 0.9
     assert back.mean_k > 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_acceptance_that_rises_while_off_is_expected_of_those_that_come(seed: int) -> None:
+    """The few requests that a probe reads in have shown it; all others are new to the drafter."""
+    setting = Scenario(
+        load="closed:64",
+        acceptance=("model:steady-10",),
+        drafter="eagle",
+        hardware="h100-llama-8b",
+        engine=EngineOptions(max_draft_tokens=6),
+        phases=(Phase(at=15.0, files=("model:steady-80",)),),
+        seed=seed,
+        seconds=50.0,
+    )
+    reached, fixed = (
+        simulate(setting, parse_policy(policy)).segments[-1] for policy in ("goodput", "static:k=4")
+    )
+    assert reached.throughput > 0.8 * fixed.throughput
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from documented_commands import all_commands
+from scenarios import prompts
 from server import ADMIN_KEY, API_KEY, Server
 
 pytestmark = pytest.mark.http
@@ -67,10 +68,17 @@ def test_requests_are_answered(switched: Server, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", [each for each in SHOWN if each.startswith("adaptive-spec ")])
-def test_commands_read_the_server(server: Server, command: str) -> None:
-    _, name, *arguments = arguments_of(command, server)
+def test_commands_read_the_server(switched: Server, command: str) -> None:
+    _, name, *arguments = arguments_of(command, switched)
+    switched.ask("/v1/adaptive_spec", {"policy": "goodput", "options": {}})
+    for prompt in prompts(2, 5):
+        switched.complete(prompt)
+    options, said = {
+        "top": (("--once",), "mean K"),
+        "breakeven": ((), "At 1 requests of "),
+    }[name]
     main = "from adaptive_spec.commands.cli import main; main()"
-    run = [sys.executable, "-c", main, name, *arguments, "--once", "--key", API_KEY]
+    run = [sys.executable, "-c", main, name, *arguments, *options, "--key", API_KEY]
     done = subprocess.run(run, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "mean K" in done.stdout
+    assert said in done.stdout

@@ -218,6 +218,17 @@ def test_only_json_switches(client: TestClient, kind: str) -> None:
     assert answer.json()["engines"][0]["status"]["mode"] == "off"
 
 
+def test_parts_come_where_they_are_asked_for(client: TestClient) -> None:
+    for query, parts in (
+        ("", set()),
+        ("?history=1", {"history"}),
+        ("?break_even=1", {"break_even"}),
+    ):
+        [engine] = client.get(PATH + query).json()["engines"]
+        assert set(engine) == {"engine", "status", *parts}
+    assert engine["break_even"] == {}, "static knows no step times"
+
+
 @pytest.mark.parametrize("path", VIEWS)
 def test_the_view_is_one_page_that_may_fetch_from_its_own_server_only(client, path):
     answer = client.get(path)

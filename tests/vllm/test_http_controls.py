@@ -55,7 +55,9 @@ def test_a_clients_key_reads_and_does_not_switch(server: Server) -> None:
         assert "admin key" in json.loads(text)["error"]
     [engine] = server.ask(PATH, admin="")["engines"]
     assert engine["status"]["mode"] == "on"
-    assert not {"options", "trace_directory", "control_file_error"} & set(engine["status"])
+    assert not {"options", "trace_directory", "control_file_error", "stuck_latest"} & set(
+        engine["status"]
+    )
     assert "options" in server.engine()
 
 

@@ -36,6 +36,11 @@ def crowd() -> list[Job]:
     return [Job(f"r{n}", text, 0, {"max_tokens": 40}) for n, text in enumerate(texts)]
 
 
+SCHEDULING = pytest.param(False, marks=pytest.mark.long), True
+LATER = [pytest.param(each, marks=pytest.mark.long) for each in ("mtp", "draft_model", "ngram")]
+"""The first of each kind runs in every test run, the others in the long one."""
+
+
 @pytest.mark.parametrize("adaptive", [GOODPUT, RANDOM], ids=["goodput", "random"])
 def test_a_request_left_out_of_a_step_verifies_no_stale_placeholder(
     shelf: Any, adaptive: dict[str, Any]
@@ -71,7 +76,7 @@ def test_a_request_left_out_of_a_step_verifies_no_stale_placeholder(
     }
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("asynchronous", SCHEDULING, ids=["sync", "async"])
 def test_beside_a_too_long_request_nothing_is_verified_or_learned(
     shelf: Any, asynchronous: bool
 ) -> None:
@@ -132,7 +137,7 @@ def test_drafts_behind_a_stop_are_no_labels(shelf: Any) -> None:
 STATIC = {"policy": "static", "options": {"k": KMAX}, "kernel": "numpy", "fail_open": PATIENT}
 
 
-@pytest.mark.parametrize("method", ["eagle", "mtp", "ngram", "draft_model"])
+@pytest.mark.parametrize("method", ["eagle", "ngram", *LATER[:2]])
 def test_requests_after_a_cold_time_are_accepted_as_before(
     shelf: Any, models: dict[str, Path], method: str
 ) -> None:
@@ -157,7 +162,7 @@ def test_requests_after_a_cold_time_are_accepted_as_before(
     assert engine.controller.counters.failures == {}
 
 
-@pytest.mark.parametrize("method", ["eagle", "draft_model"])
+@pytest.mark.parametrize("method", ["eagle", LATER[1]])
 def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
     shelf: Any, method: str
 ) -> None:
@@ -187,7 +192,7 @@ def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
     assert after >= 0.97 * before > 0
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("asynchronous", SCHEDULING, ids=["sync", "async"])
 def test_drafts_behind_a_grammars_end_are_not_verified_or_learned(
     shelf: Any, asynchronous: bool
 ) -> None:
@@ -244,7 +249,7 @@ def test_drafts_behind_a_grammars_end_are_not_verified_or_learned(
 
 
 @pytest.mark.every_version
-@pytest.mark.parametrize("method", ["draft_model", "eagle", "ngram"])
+@pytest.mark.parametrize("method", ["draft_model", "eagle", LATER[2]])
 def test_off_costs_no_step_over_never_on_but_the_block_that_vllm_drops(
     shelf: Any, method: str
 ) -> None:
@@ -350,7 +355,7 @@ def closings(engine: Any, jobs: list[Job]) -> dict[str, Closing]:
     return found
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("asynchronous", SCHEDULING, ids=["sync", "async"])
 def test_a_large_k_does_not_delay_the_end_of_a_tool_call(shelf: Any, asynchronous: bool) -> None:
     """vllm#49002, #44006, #52620, in steps and in positions computed beyond the end."""
     from vllm.sampling_params import StructuredOutputsParams

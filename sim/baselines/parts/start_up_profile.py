@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from adaptive_spec.policies.kernels import load_kernels
-from adaptive_spec.policies.step_time.model import CostModel, load_bin
+from adaptive_spec.policies.step_time.model import UNSURE, CostModel, load_bin
 from adaptive_spec.policies.step_time.profile import load_profile
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
@@ -133,7 +133,39 @@ class UntimedDepths:
             few = self._offered.get((load, k), 0) < self._most
             return few and (worthwhile is None or worthwhile(k))
 
-        k = cost.unsure(context, left)
+        k = most_unsure(cost, context, left)
         if k is not None:
             self._offered[load, k] = self._offered.get((load, k), 0) + 1
         return k
+
+
+def most_unsure(
+    cost: CostModel, context: StepContext, worthwhile: Callable[[int], bool] = lambda k: True
+) -> int | None:
+    """The K to run so that step times become known; None if all are, within `UNSURE`.
+
+    It is the K whose time tells most of all times relative to one another; the common level says
+    nothing about which is best.
+
+    Args:
+        cost: step times.
+        context: a step in which every request would verify K drafts, or as many as it has.
+        worthwhile: which of the engine's K are asked about.
+    """
+    capability, possible = context.capability, context.draft_possible
+    ks = list(capability.uniform_values)
+    if not cost.ready:
+        return next((k for k in ks if worthwhile(k)), None)
+    seconds, covariance, _ = cost.goodput_covariance(
+        context.batch_size,
+        int(context.context_tokens.sum()),
+        [int(np.minimum(possible, k).sum()) for k in ks],
+        [k if capability.steers_depth else capability.max_draft_tokens for k in ks],
+    )
+    relative = covariance - covariance.mean(axis=0)
+    unknown = np.diag(relative) - relative.mean(axis=1)
+    told = (relative**2).sum(axis=0) / (np.diag(covariance) + cost.belief.error(seconds, 0.0))
+    asked = [n for n, k in enumerate(ks) if worthwhile(k)]
+    if not asked or max(unknown[asked]) <= UNSURE**2:
+        return None
+    return ks[max(asked, key=lambda n: float(told[n]))]

@@ -23,10 +23,38 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt insta
 LONG = "because " + " ".join(f"draft {j} is accepted {90 - j}%" for j in range(30))
 NOW = time.time()
 ROWS = [
-    [NOW + n, 10 * n, 20 * n, 60 * n, 45 * n, 65 * n, 3 * n, 0, 0, 99, 98, 50.0, 80.0, 100.0, 3]
+    [
+        NOW + n,
+        10 * n + 200,
+        20 * n,
+        60 * n,
+        45 * n,
+        65 * n,
+        3 * n,
+        0,
+        0,
+        99,
+        98,
+        50.0,
+        80.0,
+        100.0,
+        3,
+    ]
     for n in range(-118, 0)
 ]
 """Seconds before the first reading; of an engine whose counts the readings go on from."""
+CELL = {"batch": 16, "context": 512, "seen": True, "k": 2, "gain": [1.3, 1.42, 1.5]}
+CELL["timed_without"] = False
+NEEDED = {"1": [0.2, 0.25, 0.3], "2": [-0.1, 0.45, 0.6]}
+TABLE = {
+    "accepted": [0.7, 1.1],
+    "now": CELL | {"batch": 14, "needed": NEEDED},
+    "most": CELL | {"needed": NEEDED},
+    "cells": [
+        CELL | {"needed": NEEDED},
+        CELL | {"batch": 64, "k": 0, "gain": [1.0, 1.0, 1.0], "seen": False, "needed": NEEDED},
+    ],
+}
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -46,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
             status = {
                 "mode": "on",
                 "policy": "goodput",
-                "steps": 10 * n,
+                "steps": 10 * n + 200,
                 "verified_tokens": 60 * n,
                 "accepted_tokens": 45 * n,
                 "emitted_tokens": 65 * n,
@@ -61,10 +89,13 @@ class Handler(BaseHTTPRequestHandler):
                 "last_reason": HOSTILE,
                 "estimates": {"no_speculation": 50.0, "engine_k": 80.0, "planned": 100.0},
                 "fail_opens": {"plan raised": 2},
+                "events": {"requests_none_accepted": 4},
             }
             body = {"engines": [{"engine": 0, "status": status}]}
             if "history" in self.path:
                 body["engines"][0]["history"] = {"columns": list(COLUMNS), "rows": ROWS}
+            if "break_even" in self.path:
+                body["engines"][0]["break_even"] = TABLE
             self.answer(200, json.dumps(body).encode())
 
     def answer(self, code: int, body: bytes) -> None:
@@ -107,11 +138,19 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert "engine 0" in shown
     assert "75 %" in shown  # acceptance, and the share of K = 3
     assert "plan raised 2" in shown
+    assert re.search(r"requests with no draft accepted, for too long</td><td[^>]*>4<", shown)
     assert re.search(r">code</td><td[^>]*>50 %<", shown), "no acceptance by task label"
     assert "+100 %" in shown  # 100 planned over 50 without speculation
+    assert "+83 % to +111 %" in shown  # as its bounds are about the best K's gain
     assert "measuring 30 %" in shown
-    assert "estimate, still learning" in shown
     assert LONG in shown
+    assert (
+        "14 requests of 512 tokens: a round of 2 must have 0.45 accepted drafts (0.00 to 0.60)"
+        in shown
+    )
+    assert "it has 1.10. No step without drafts was timed" in shown
+    assert re.search(r'class="seen"[^>]*>K = 2, 1.42 ×<', shown)
+    assert re.search(r">~ off<", shown)
     assert shown.count("<polyline") >= 8
     assert "tokens/s" in shown
     assert re.search(r">\d\d:\d\d:\d\d<", shown), "no time of day on an axis"

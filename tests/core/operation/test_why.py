@@ -38,13 +38,13 @@ def planned(mode: Mode = Mode.ON, reason: str = "planned", *, measures: bool = F
 def test_times_have_no_exponent():
     more = NUMBERS["next"] | {"ms": 1_612.0, "tokens": 2.53}
     text = sentence(planned(), NUMBERS | {"next": more, "step_ms": 340.0, "tokens": 8.9}, 0.0)
-    assert "would cost 1,612 ms for 2.5 tokens, 637 ms each, where a token takes 38 ms now" in text
+    assert "would cost 1,600 ms for 2.5 tokens, 640 ms each; a token costs 38 ms now" in text
 
 
 def test_an_on_decision_names_what_is_accepted_and_what_one_more_costs():
     assert sentence(planned(), NUMBERS, 0.0) == (
-        "K = 2: drafts 1, 2 are accepted 82%, 61%; draft 3 (44%) would cost 3.1 ms for 7 tokens, "
-        "0.44 ms each, where a token takes 2.4 ms now"
+        "K = 2: drafts 1, 2 are accepted 82%, 61%; draft 3 (44% accepted) would cost 3.1 ms "
+        "for 7 tokens, 0.44 ms each; a token costs 2.4 ms now"
     )
 
 
@@ -65,8 +65,23 @@ def test_without_a_further_draft_the_words_say_what_limits_k(limit, words):
 def test_of_requests_with_different_k_one_draft_more_each_is_priced():
     mixed = NUMBERS | {"k": 1.5, "next": NUMBERS["next"] | {"position": None}}
     text = sentence(planned(), mixed, 0.0)
-    assert text.startswith("mean K = 1.5, at most 2: drafts 1, 2 are accepted 82%, 61%; one draft ")
-    assert "one draft more each (44%) would cost 3.1 ms" in text
+    assert text.startswith("mean K = 1.5, at most 2: drafts 1, 2 are accepted 82%, 61%; one more ")
+    assert "one more draft for every request (44% accepted) would cost 3.1 ms" in text
+
+
+@pytest.mark.parametrize(
+    ("ms", "tokens", "words"),
+    [
+        (162.0, 2.52, "160 ms for 2.5 tokens, 64 ms each"),
+        (12_345.0, 0.00321, "12,000 ms for 0.0032 tokens, 3,800,000 ms each"),
+        (0.00002, 10.0, "0.00002 ms for 10 tokens, 0.000002 ms each"),
+        (0.0, 3.0, "no time for 3 tokens"),
+        (1.0, 0.0, "1 ms for 0 tokens;"),
+    ],
+)
+def test_prices_have_two_digits_and_no_exponent(ms, tokens, words):
+    priced = NUMBERS | {"next": NUMBERS["next"] | {"ms": ms, "tokens": tokens}}
+    assert words in sentence(planned(), priced, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -105,3 +105,27 @@ def test_a_request_whose_second_drafts_fail_is_told_by_its_second_drafts() -> No
     assert (hazard[0] > 0.8).all()
     assert hazard[1, 0] < 0.3
     assert hazard[1, 1] > 0.7
+
+
+@pytest.mark.parametrize("verified", [1, _K])
+def test_what_some_requests_have_shown_of_a_change_is_expected_of_new_ones(verified: int) -> None:
+    model, few, new = AcceptanceModel(_K), np.arange(2), np.array([_BATCH])
+    bad = np.arange(_BATCH)
+    for _ in range(200):
+        model.learn(bad, np.full(_BATCH, _K), np.zeros(_BATCH, dtype=np.int64))
+    model.forget(bad)
+    for _ in range(12):
+        model.learn(few, np.full(2, verified), np.full(2, verified))
+    known, before = model.hazard(few), model.hazard(new)
+    model.widen(centre=True)
+    after = model.hazard(new)
+    assert before[0, 0] < 0.25 < 0.5 < after[0, 0]
+    assert (after > before).all()
+    assert model.hazard(few) == pytest.approx(known, abs=0.12), "they are as they were"
+
+
+def test_centring_leaves_effects_of_mean_zero_by_what_is_known() -> None:
+    model = AcceptanceModel(_K)
+    feed(model, 50, stay=1.0)
+    model.widen(centre=True)
+    assert model.history.effects.centre() == pytest.approx(0.0, abs=0.2)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.policies.step_time.model import CostModel, load_bin
+from adaptive_spec.sim.baselines.parts.start_up_profile import most_unsure
 from adaptive_spec.step import Capability, Level, StepOutcome
 from tests.policies.step_time.measured_steps import FULL, decoding, step
 
@@ -191,37 +192,6 @@ def test_steps_without_a_clean_time_are_left_out(seconds: float) -> None:
     assert not model.ready
 
 
-def measured(model: CostModel, batch: int) -> list[int]:
-    """The K run at a load until the step time of each is known."""
-    seen = []
-    while (k := model.unsure(decoding(batch))) is not None:
-        seen.append(k)
-        assert len(seen) < 40, seen
-        model.learn(step(batch, k, k, truth(batch, k, k)))
-    return seen
-
-
-def test_a_load_is_measured_until_each_step_time_is_known() -> None:
-    model = CostModel(FULL)
-    first, other = measured(model, 3), measured(model, 12)
-    assert 0 in first
-    assert max(first) >= 3
-    assert len(other) < len(first)
-    assert measured(model, 3) == []
-    for batch in (3, 12):
-        known = model.verify_seconds(batch, 100 * batch, 0)[::batch] + model.draft_seconds(batch)
-        for k in range(7):
-            assert known[k] == pytest.approx(truth(batch, k, k), rel=0.15)
-
-
-def test_a_k_that_is_not_worthwhile_is_never_measured() -> None:
-    model = CostModel(FULL)
-    assert model.unsure(decoding(3), lambda k: k > 4) == 5
-    model.learn(step(3, 2, 2, truth(3, 2, 2)))
-    assert model.unsure(decoding(3), lambda k: k > 4) in (5, 6)
-    assert model.unsure(decoding(3), lambda k: False) is None
-
-
 def test_loads_within_a_factor_of_two_are_alike() -> None:
     assert load_bin(3) == load_bin(4) != load_bin(5)
 
@@ -230,10 +200,10 @@ def test_after_a_change_loads_that_do_not_run_are_scaled() -> None:
     model = CostModel(FULL)
     train(model, 4, [0, 1, 3, 6], 100)
     train(model, 16, [0, 1, 3, 6], 100, seed=1)
-    assert model.unsure(decoding(4)) is model.unsure(decoding(16)) is None
+    assert most_unsure(model, decoding(4)) is most_unsure(model, decoding(16)) is None
     noticed = [model.learn(step(16, 3, 3, 10.0 * truth(16, 3, 3))) for _ in range(40)]
     assert noticed.count(True) == model.changes == 1
-    assert model.unsure(decoding(4)) is not None
+    assert most_unsure(model, decoding(4)) is not None
     verify = model.verify_seconds(4, 400, 0)
     assert verify[4] + model.draft_seconds(4)[1] == pytest.approx(10 * truth(4, 1, 1), rel=0.3)
 
@@ -298,5 +268,5 @@ def test_what_contradicts_the_steps_that_run_is_timed_anew() -> None:
         model.learn(step(8, k := (0, 6)[n % 2], k, 0.25 * truth(8, k, k)))
     noticed = [model.learn(step(8, 2, 2, truth(8, 2, 2))) for _ in range(300)]
     assert noticed.count(True) == 1
-    assert model.unsure(decoding(8)) is not None
+    assert most_unsure(model, decoding(8)) is not None
     assert model.predict(step(8, 2, 2, 1.0)) == pytest.approx(truth(8, 2, 2), rel=0.05)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from adaptive_spec.policies.step_time.model import CostModel
-from adaptive_spec.sim.baselines.parts.start_up_profile import UntimedDepths
-from tests.policies.step_time.measured_steps import FULL, decoding
+from adaptive_spec.sim.baselines.parts.start_up_profile import UntimedDepths, most_unsure
+from tests.policies.step_time.measured_steps import FULL, decoding, step
+from tests.policies.step_time.test_model import truth
 
 COST = CostModel(FULL)
 """Nothing was ever run, so that every K stays unknown."""
@@ -30,3 +33,34 @@ def test_a_k_that_is_not_worthwhile_is_passed_over_and_loses_no_attempt() -> Non
     untimed = UntimedDepths(1)
     assert untimed.offer(COST, decoding(4), lambda k: k > 0) == 1
     assert untimed.offer(COST, decoding(4)) == 0
+
+
+def measured(model: CostModel, batch: int) -> list[int]:
+    """The K run at a load until the step time of each is known."""
+    seen = []
+    while (k := most_unsure(model, decoding(batch))) is not None:
+        seen.append(k)
+        assert len(seen) < 40, seen
+        model.learn(step(batch, k, k, truth(batch, k, k)))
+    return seen
+
+
+def test_a_load_is_measured_until_each_step_time_is_known() -> None:
+    model = CostModel(FULL)
+    first, other = measured(model, 3), measured(model, 12)
+    assert 0 in first
+    assert max(first) >= 3
+    assert len(other) < len(first)
+    assert measured(model, 3) == []
+    for batch in (3, 12):
+        known = model.verify_seconds(batch, 100 * batch, 0)[::batch] + model.draft_seconds(batch)
+        for k in range(7):
+            assert known[k] == pytest.approx(truth(batch, k, k), rel=0.15)
+
+
+def test_a_k_that_is_not_worthwhile_is_never_measured() -> None:
+    model = CostModel(FULL)
+    assert most_unsure(model, decoding(3), lambda k: k > 4) == 5
+    model.learn(step(3, 2, 2, truth(3, 2, 2)))
+    assert most_unsure(model, decoding(3), lambda k: k > 4) in (5, 6)
+    assert most_unsure(model, decoding(3), lambda k: False) is None

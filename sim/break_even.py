@@ -1,0 +1,33 @@
+"""Where drafts would have broken even for a recorded server, by a policy that learned from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from adaptive_spec.controller.steps_in_flight import finished_step
+from adaptive_spec.errors import DataError
+from adaptive_spec.policies.planned import PlannedPolicy
+from adaptive_spec.policies.planning.break_even_table import BreakEven
+from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
+from adaptive_spec.sim.policy_choice import PolicyChoice
+
+
+def break_even(trace: Path, choice: PolicyChoice, seed: int = 0) -> BreakEven:
+    """Return the table of a policy that has learned the whole trace; .
+
+    Raises DataError or PolicyError naming the fault.
+    """
+    policy = choice.build(seed)
+    if not isinstance(policy, PlannedPolicy):
+        raise DataError(f"policy {choice.text!r} has no model of step times; try goodput")
+    for logged in LoggedTrace(trace).steps():
+        plan = policy.plan(logged.context)
+        policy.observe(finished_step(logged.context, plan, logged.outcome))
+        if logged.ended.size:
+            policy.forget(logged.ended)
+    table = policy.break_even_table()
+    if table is None:
+        raise DataError(f"{trace}: too few steps to learn step times from")
+    return msgspec.structs.replace(table, now=table.most)
