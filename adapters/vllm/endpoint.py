@@ -1,8 +1,8 @@
 """Entry point of `vllm.endpoint_plugins`: ``/v1/adaptive_spec`` on vLLM's API server.
 
-    GET     status of every engine; only an operator sees paths of files and the task labels of
-            clients, others see numbers in their place; with ``?history=1`` its last ten minutes,
-            with ``?break_even=1`` where drafts pay
+    GET     status of every engine; only an operator sees paths of files, the task labels of clients
+            and ids of their requests, others see numbers in place of labels; with ``?history=1``
+            its last ten minutes, too, with ``?break_even=1`` where drafts pay
     POST    {"mode": ..., "policy": ..., "options": ...}: an operator switches every engine, then
             the same
 

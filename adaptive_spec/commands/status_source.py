@@ -134,7 +134,7 @@ class StatusSource:
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._url}: not a status of adaptive-spec") from error
 
-    def _answer(self, query: str) -> tuple[int, str, bytes]:
+    def _answer(self, query: str = "") -> tuple[int, str, bytes]:
         """Status, where it points to, and content, within `TIMEOUT_SECONDS` of the connection."""
         url = urlsplit(self._url)
         kind = HTTPSConnection if url.scheme == "https" else HTTPConnection

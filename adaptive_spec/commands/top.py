@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BAR = 24
-YOUNG_STEPS = 200
-"""Steps until the estimates, whose time constant this is, are shown."""
+_LEARNING_STEPS, _LEARNING_SHARE = 300, 0.2
+"""Steps in all, and share of measuring ones, by which estimates of the gain are called young."""
 _COUNTED = ("steps", "verified_tokens", "accepted_tokens", "emitted_tokens")
 
 
@@ -125,17 +125,16 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     yield "decoding per step", f"{rows / steps:.1f}" if steps else "–"
     yield "tokens/s", f"{recent['emitted_tokens'] / seconds:,.0f}" if seconds else "–"
     measured, predicted = goodput.get("measured"), goodput.get("predicted")
-    yield (
-        "predicted goodput",
-        f"{predicted / measured:.0%} of measured" if measured and predicted else "–",
-    )
+    of_measured = f"{predicted / measured:.0%} of measured" if measured and predicted else "–"
+    yield "predicted goodput", of_measured
     planned, gains = estimates.get("planned"), []
     for name, title in (("no_speculation", "no speculation"), ("engine_k", "engine's own K")):
         other = estimates.get(name)
         if planned and other:
             gains.append(f"{round(100 * (planned / other - 1.0)):+d}% over {title}")
-    young = status.get("steps", 0) < YOUNG_STEPS and "learning"
-    yield "gain (estimate)", young or ", ".join(gains) or "–"
+    measuring = recent["steps_by_kind"].get("measuring", 0) > _LEARNING_SHARE * max(steps, 1)
+    young = gains and (status.get("steps", 0) < _LEARNING_STEPS or measuring)
+    yield "gain (estimate)", (", ".join(gains) or "–") + (", still learning" if young else "")
     yield "mean K", f"{verified / rows:.2f}" if rows else "–"
     yield "draft depth D", str(status.get("last_depth", "–"))
     yield "accepted", f"{recent['accepted_tokens'] / verified:.0%}" if verified else "–"

@@ -381,16 +381,17 @@ _MOST_ROWS = 600
 # ``requests`` adds up the batch of each step; ``measuring``, ``off`` and ``engine`` are steps.
 COLUMNS = (
     *("at", "steps", "requests", "verified", "accepted", "emitted", "measuring", "off", "engine"),
-    *("measured", "predicted", "no_speculation", "engine_k", "planned", "depth"),
+    *("measured", "predicted", "no_speculation", "engine_k", "planned", "depth", "by_k"),
 )
-"""``at`` in Unix seconds; ``steps`` to ``engine`` count since start; others of that moment."""
+"""``at`` in Unix seconds; ``steps`` to ``engine`` count since start, as does ``by_k``, requests of
+steps by their K; others of that moment."""
 
 
 class History:
     """Rows of figures, at most one a second and 600 in all; nothing while the engine is idle."""
 
     def __init__(self) -> None:
-        self._rows: deque[list[float | None]] = deque(maxlen=_MOST_ROWS)
+        self._rows: deque[list[Any]] = deque(maxlen=_MOST_ROWS)
         self._next = 0.0
 
     def due(self, now: float) -> bool:
@@ -414,6 +415,7 @@ class History:
                 *(goodput.get(name) for name in ("measured", "predicted")),
                 *(estimates.get(name) for name in ("no_speculation", "engine_k", "planned")),
                 status["last_depth"],
+                dict(status["requests_by_k"]),
             ]
         )
 

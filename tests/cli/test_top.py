@@ -237,6 +237,18 @@ def test_no_text_of_a_status_reaches_the_terminal_as_a_command():
     assert "[/nope]" in text
 
 
+def test_young_estimates_are_called_so():
+    def gain(**changes: object) -> str:
+        text = shown(screen({"0": STATUS | changes}, {}, 0.0))
+        return next(line for line in text.splitlines() if "gain (estimate)" in line)
+
+    assert "still learning" in gain(steps=299)
+    assert "still learning" not in gain(steps=300)
+    kinds = {"planned": 700, "measuring": 300}
+    assert "still learning" in gain(steps=1000, steps_by_kind=kinds)
+    assert "still learning" not in gain(steps=100, estimates={})
+
+
 def test_estimates_of_zero_and_missing_ones_are_shown_as_unknown():
     estimates = {"planned": 3.0, "no_speculation": 0.0}
     assert "gain (estimate)" in shown(screen({"0": STATUS | {"estimates": estimates}}, {}, 0.0))
@@ -249,12 +261,6 @@ def test_advise_says_that_the_trace_of_a_server_is_for_operators(url):
     assert "shows its trace's folder to operators only: set ADAPTIVE_SPEC_ADMIN_KEY" in str(
         done.exception
     )
-
-
-def test_young_estimates_are_no_figures():
-    text = shown(screen({"0": LATER | {"steps": 199}}, {}, 2.0))
-    assert "learning" in text
-    assert "over no speculation" not in text
 
 
 def test_the_view_shows_rates_since_the_last_reading():

@@ -143,6 +143,7 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert "+100 %" in shown  # 100 planned over 50 without speculation
     assert "+83 % to +111 %" in shown  # as its bounds are about the best K's gain
     assert "measuring 30 %" in shown
+    assert "estimate, still learning" in shown
     assert LONG in shown
     assert (
         "14 requests of 512 tokens: a round of 2 must have 0.45 accepted drafts (0.00 to 0.60)"
@@ -152,6 +153,8 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert re.search(r'class="seen"[^>]*>K = 2, 1.42 ×<', shown)
     assert re.search(r">~ off<", shown)
     assert shown.count("<polyline") >= 8
+    assert "<polygon" in shown
+    assert "10 to 90 % of requests: 0 to 3" in shown
     assert "tokens/s" in shown
     assert re.search(r">\d\d:\d\d:\d\d<", shown), "no time of day on an axis"
     assert HOSTILE not in shown

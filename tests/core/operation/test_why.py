@@ -35,12 +35,6 @@ def planned(mode: Mode = Mode.ON, reason: str = "planned", *, measures: bool = F
     )
 
 
-def test_times_have_no_exponent():
-    more = NUMBERS["next"] | {"ms": 1_612.0, "tokens": 2.53}
-    text = sentence(planned(), NUMBERS | {"next": more, "step_ms": 340.0, "tokens": 8.9}, 0.0)
-    assert "would cost 1,600 ms for 2.5 tokens, 640 ms each; a token costs 38 ms now" in text
-
-
 def test_an_on_decision_names_what_is_accepted_and_what_one_more_costs():
     assert sentence(planned(), NUMBERS, 0.0) == (
         "K = 2: drafts 1, 2 are accepted 82%, 61%; draft 3 (44% accepted) would cost 3.1 ms "
