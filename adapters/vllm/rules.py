@@ -199,8 +199,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "thinking_token_budget",
         SUPPORTED,
-        "with one thinking section; with several, vLLM's own text depends on the number of drafts, "
-        "with the plugin and without it",
+        "with one thinking section; with several, or a budget of 0, vLLM's own text depends on the "
+        "number of drafts, with the plugin and without it",
         "test_upstream_reports: one section; a finding: several",
     ),
     Rule("logprobs", SUPPORTED, "unchanged", "test_greedy_identity: the same values"),

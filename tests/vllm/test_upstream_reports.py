@@ -394,14 +394,17 @@ def thinking_jobs() -> list[Job]:
     draw = random.Random(2)
     jobs = []
     for number, text in enumerate(prompts(24, 5)):
-        budget = {"thinking_token_budget": draw.choice([0, 1, 2, 3, 5, 8, 13, 21])}
+        budget = {"thinking_token_budget": draw.choice([1, 2, 3, 5, 8, 13, 21])}
         options = {"max_tokens": 48} | (budget if number % 5 != 4 else {})
         jobs.append(Job(f"r{number}", f"{text[:60]} (", number // 2, options))
     return jobs
 
 
 def test_with_one_thinking_section_a_budget_gives_the_text_of_no_speculation(shelf: Any) -> None:
-    """vllm#39573, #54906. With several sections vLLM's own text depends on the number of drafts."""
+    """vllm#39573, #54906. With several sections vLLM's own text depends on the number of drafts.
+
+    A budget of 0 is not tried: vLLM alone, with 4 drafts, does not always force the first token.
+    """
     reasoning = pytest.importorskip("vllm.config.reasoning", reason="this vLLM has no budget")
     thinks = {
         "reasoning_config": reasoning.ReasoningConfig(
