@@ -22,9 +22,9 @@ ORDINARY = 48
 
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that has heard enough after two dozen requests."""
-    monkeypatch.setattr(stuck_requests, "_LEAST_REQUESTS", 24)
-    monkeypatch.setattr(stuck_requests, "_REMEMBERED", 48)
+    """A server that has heard enough after forty requests."""
+    monkeypatch.setattr(stuck_requests, "_LEAST_REQUESTS", 40)
+    monkeypatch.setattr(stuck_requests, "_REMEMBERED", 480)
     monkeypatch.setattr(stuck_requests, "_EVERY", 8)
 
 
