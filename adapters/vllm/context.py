@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from operator import add
+from itertools import compress, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
 from adaptive_spec.adapters.vllm.text_matches import FEW, TextMatches
 from adaptive_spec.engines.request_table import RequestTable
-from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.per_request import RequestSlots, lowest_of
 from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level, StepContext
 
 
@@ -36,17 +35,23 @@ class Batch(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Arrays [B] that stay the same while the same requests decode.
+    """What stays the same while the same requests decode.
 
     Attributes:
+        requests: [B] vLLM's request objects.
+        structured: those with structured output.
         version: of the request table.
+        ends: computed tokens with which a request surely ends, or nothing is drafted for it.
         cap: most drafts of a request, 0..Kmax.
         depth_cap: drafts to count on in choosing a depth; see `RequestTable.depth_cap`.
         copied_cap: the same of copied drafts, which the drafter's state does not limit.
     """
 
-    ids: list[str]
+    requests: list[Any]
+    structured: list[Any]
     version: int
+    ids: list[str]
+    ends: IntArray
     slots: IntArray
     cap: IntArray
     depth_cap: IntArray
@@ -95,6 +100,8 @@ class ContextBuilder:
         self._slots = slots
         self._table = table
         self._kmax = capability.max_draft_tokens
+        self._near = 2 * self._kmax + 3
+        """Tokens to go from which on nothing but its cap limits a request."""
         self._kv_total = int(scheduler.cache_config.num_gpu_blocks) * int(scheduler.block_size)
         self._engine_table: list[int] | None = scheduler.dynamic_sd_lookup
         self._blocks = BlockBudget(scheduler, self._kmax)
@@ -144,39 +151,27 @@ class ContextBuilder:
         if getattr(scheduler, "decode_stagger", 1) > 1:  # stages of a pipeline take turns
             coming = scheduler.current_step + 1
             requests = [r for r in requests if r.next_decode_eligible_step <= coming]
-        # Lists until there is something to limit: they cost less than arrays of a few requests.
         ahead = under_way is not None
-        tokens = [request.num_tokens for request in requests]
-        on_way = [request.num_output_placeholders for request in requests]
-        left = [
-            r.num_prompt_tokens + r.max_tokens - end - (ahead or coming > 0)
-            for r, end, coming in zip(requests, tokens, on_way, strict=True)
-        ]
-        if left and min(left) <= 0:
-            decode = [row for row, to_go in enumerate(left) if to_go > 0]
-            requests, tokens, on_way, left = (
-                [values[row] for row in decode] for values in (requests, tokens, on_way, left)
-            )
-        rows = self._rows_of(requests)
-        computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
-        structured = [request for request in requests if request.use_structured_output]
-        ending: list[Any] = []
-        room, possible, available = rows.copied_cap, rows.depth_cap, rows.cap
+        rows, computed = self._rows_of(requests), _computed(requests)
+        left: list[int] = []
+        if lowest_of(rows.ends - computed) < self._near:
+            left = _tokens_to_go(requests, ahead)
+            if min(left) <= 0:
+                decode = [to_go > 0 for to_go in left]
+                requests, left = list(compress(requests, decode)), list(compress(left, decode))
+                rows, computed = self._read_rows(requests), _computed(requests)
+        room, possible, available, ending = rows.copied_cap, rows.depth_cap, rows.cap, list[Any]()
         # Requests about to end would make every uniform batch ragged, and cost it its graph.
-        if requests and self._capability.level is not Level.UNIFORM:
-            filled, near = list(map(add, tokens, on_way)), 2 * kmax + 3
-            free = scheduler.max_model_len - max(filled) - kmax - 1
-            if min(free, *left) < near:  # else nothing but its cap limits a request
-                end_at: IntArray = np.array(filled, dtype=np.int64)
-                if ahead:
-                    ending = [r for r, to_go in zip(requests, left, strict=True) if to_go < near]
-                    end_at = np.maximum(end_at, computed + 1)
-                least = np.minimum(left, scheduler.max_model_len - end_at)
-                room = np.minimum(rows.copied_cap, least - 1)
-                available = np.maximum(np.minimum(rows.cap, least - 1), 0)
-                possible = np.maximum(np.minimum(rows.depth_cap, least - 2), 0)
+        if left and self._capability.level is not Level.UNIFORM:
+            least = np.minimum(left, scheduler.max_model_len - _ends_at(requests, computed, ahead))
+            room = np.minimum(room, least - 1)
+            available = np.maximum(np.minimum(available, least - 1), 0)
+            possible = np.maximum(np.minimum(possible, least - 2), 0)
+            if ahead:
+                pairs = zip(requests, left, strict=True)
+                ending = [request for request, to_go in pairs if to_go < self._near]
         if self.drafter_limit is not None:
-            longest = max(tokens, default=0)
+            longest = max((request.num_tokens for request in requests), default=0) if left else 0
             if self.beyond_drafter(longest):
                 possible = np.zeros_like(rows.cap)
             if prefilling:
@@ -184,14 +179,13 @@ class ContextBuilder:
             self.near_limit = self.beyond_drafter(longest + kmax + 2)
         self.running = len(running)
         if under_way is None:
-            available = np.minimum(available, self._drafts_of(requests, structured))
+            available = np.minimum(available, self._drafts_of(requests, rows.structured))
         elif under_way < kmax:
             available = np.minimum(available, max(under_way, 0))
         found = None
         if self._lookup is not None:
-            found = self._lookup.find(
-                requests, room, computed + 1 - np.array(tokens, dtype=np.int64), kmax
-            )
+            tokens: IntArray = np.array([r.num_tokens for r in requests], dtype=np.int64)
+            found = self._lookup.find(requests, room, computed + 1 - tokens, kmax)
         shown = None if signals is None else signals.take(rows.ids)
         if self.matches is not None:
             matched = self.matches.find(requests)
@@ -200,12 +194,13 @@ class ContextBuilder:
                 shown = confidence, np.full_like(confidence, np.nan)
             # The text is whole, so that drafts without a match are known to be fillers. One K for
             # the batch must not fall with the request that matches least.
-            if not (ahead or any(on_way)) and self._capability.level is not Level.UNIFORM:
+            whole = not (ahead or any(r.num_output_placeholders for r in requests))
+            if whole and self._capability.level is not Level.UNIFORM:
                 available = np.where(matched < FEW, 0, available)
         limit = None
         if under_way is None:
             most = available if found is None else np.maximum(available, found.available)
-            limit = self._blocks.draft_limit(requests, most.tolist(), prompt_left)
+            limit = self._blocks.draft_limit(requests, most, prompt_left)
         context = StepContext(
             step=step,
             capability=self._capability,
@@ -230,26 +225,42 @@ class ContextBuilder:
             opted_out=rows.opted_out,
             now=now,
         )
-        return Batch(requests, context, ending, structured, found)
+        return Batch(requests, context, ending, rows.structured, found)
 
     def _rows_of(self, requests: list[Any]) -> _Rows:
-        ids, table, rows = [request.request_id for request in requests], self._table, self._rows
-        if rows is not None and rows.version == table.version and rows.ids == ids:
-            return rows
+        rows = self._rows
+        if rows is None or rows.version != self._table.version or rows.requests != requests:
+            self._rows = rows = self._read_rows(requests)
+        return rows
+
+    def _read_rows(self, requests: list[Any]) -> _Rows:
+        ids, table, kmax = [request.request_id for request in requests], self._table, self._kmax
         slots = self._slots_of(ids, requests)
-        self._rows = rows = _Rows(
+        far = self._scheduler.max_model_len - kmax
+        if self.drafter_limit is not None:
+            far = min(far, self.drafter_limit + 2)
+        # Of a decoding request one token at most is not computed, and one may surely be under way.
+        ends = [min(r.num_prompt_tokens + r.max_tokens, far) - 2 for r in requests]
+        return _Rows(
+            requests,
+            [request for request in requests if request.use_structured_output],
+            # What limits a session grows with its prompt: it is read anew in each step.
+            -1 if any(getattr(r, "resumable", False) for r in requests) else table.version,
             ids,
-            table.version,
+            np.array(ends, dtype=np.int64),
             slots,
-            np.minimum(table.draft_cap[slots], self._kmax),
-            table.depth_cap(slots, self._kmax),
-            np.minimum(table.copied_cap[slots], self._kmax),
+            np.minimum(table.draft_cap[slots], kmax),
+            table.depth_cap(slots, kmax),
+            np.minimum(table.copied_cap[slots], kmax),
             table.tpot_target[slots],
             table.task[slots],
             table.temperature[slots],
             table.opted_out(slots),
         )
-        return rows
+
+    def forget(self) -> None:
+        """Let the request objects of the last batch go."""
+        self._rows = None
 
     def _slots_of(self, ids: list[str], requests: list[Any]) -> IntArray:
         slots = self._slots.of(ids)
@@ -301,6 +312,24 @@ class ContextBuilder:
                     break
                 prompt_left += request.num_tokens - request.num_computed_tokens
         return max(min(prompt_left, budget), 0)
+
+
+def _computed(requests: list[Any]) -> IntArray:
+    return np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
+
+
+def _tokens_to_go(requests: list[Any], ahead: bool) -> list[int]:
+    """[B] tokens that are not surely emitted, nor by the steps under way."""
+    return [
+        r.num_prompt_tokens + r.max_tokens - r.num_tokens - (ahead or r.num_output_placeholders > 0)
+        for r in requests
+    ]
+
+
+def _ends_at(requests: list[Any], computed: IntArray, ahead: bool) -> IntArray:
+    """[B] tokens once the steps under way emit all that they can."""
+    filled = [request.num_tokens + request.num_output_placeholders for request in requests]
+    return np.maximum(filled, computed + 1) if ahead else np.array(filled, dtype=np.int64)
 
 
 def escapes_the_grammar(request: Any) -> bool:

@@ -314,7 +314,8 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         return outcome
 
     def forgotten(self, names: list[str]) -> None:
-        """Forget the texts that were looked up for requests that have ended."""
+        """Forget what is kept of requests that have ended."""
+        self._builder.forget()
         if self._lookup is not None:
             self._lookup.forget(names)
         if self._builder.matches is not None:
