@@ -64,35 +64,32 @@ class ContextBuilder:
             certainty: of the first drafts, if it is known.
             shared_seconds: that a step costs besides its own.
         """
-        slot_of = self.slot_of
-        rows: IntArray = np.array(
-            [(slot_of(r.rid, r), len(r.output_ids), r.rid in under_way) for r in requests],
-            dtype=np.int64,
-        ).reshape(len(requests), 3)
-        slots, emitted, ahead = np.ascontiguousarray(rows.T)
-        table = self._table
-        left = table.most_output[slots] - emitted - ahead
-        cap = np.minimum(table.draft_cap[slots], largest)
+        names = [request.rid for request in requests]
+        rows = self._table.rows_of(names, requests)
+        emitted: IntArray = np.array([len(r.output_ids) for r in requests], dtype=np.int64)
+        ahead: IntArray = np.array([name in under_way for name in names], dtype=np.int64)
+        left = rows.most_output - emitted - ahead
+        cap = np.minimum(rows.draft_cap, largest)
         free, total = self._kv_tokens()
         return StepContext(
             step=step,
             capability=self._capability,
-            request_ids=[r.rid for r in requests],
-            slots=slots,
-            context_tokens=table.prompt_tokens[slots] + emitted,
-            draft_available=np.minimum(np.minimum(cap, asked), left - 1).clip(0),
-            draft_possible=np.minimum(table.depth_cap(slots, largest), left - 2).clip(0),
+            request_ids=rows.names,
+            slots=rows.slots,
+            context_tokens=rows.prompt_tokens + emitted,
+            draft_available=np.maximum(np.minimum(np.minimum(cap, asked), left - 1), 0),
+            draft_possible=np.maximum(np.minimum(rows.depth_cap(largest), left - 2), 0),
             engine_k=engine_k,
-            tpot_target=table.tpot_target[slots],
-            task=table.task[slots],
-            temperature=table.temperature[slots],
+            tpot_target=rows.tpot_target,
+            task=rows.task,
+            temperature=rows.temperature,
             confidence=None if certainty is None else certainty.confidence,
             entropy=None if certainty is None else certainty.entropy,
             waiting=len(self._scheduler.waiting_queue),
             kv_free_tokens=free,
             kv_total_tokens=total,
             shared_seconds=shared_seconds,
-            opted_out=table.opted_out(slots),
+            opted_out=rows.opted_out,
             now=now,
         )
 

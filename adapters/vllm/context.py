@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import compress, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,8 @@ from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
 from adaptive_spec.adapters.vllm.text_matches import FEW, TextMatches
-from adaptive_spec.engines.request_table import RequestTable
-from adaptive_spec.per_request import RequestSlots, lowest_of
-from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level, StepContext
+from adaptive_spec.engines.request_table import RequestRows, RequestTable
+from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
 
 class Batch(NamedTuple):
@@ -38,28 +37,20 @@ class _Rows(NamedTuple):
     """What stays the same while the same requests decode.
 
     Attributes:
-        requests: [B] vLLM's request objects.
-        structured: those with structured output.
-        version: of the request table.
-        ends: computed tokens with which a request surely ends, or nothing is drafted for it.
-        cap: most drafts of a request, 0..Kmax.
-        depth_cap: drafts to count on in choosing a depth; see `RequestTable.depth_cap`.
-        copied_cap: the same of copied drafts, which the drafter's state does not limit.
+        constants: of the requests.
+        structured: rows of those with structured output.
+        free_until: [B] computed tokens up to which nothing but its cap limits a request's drafts.
+        cap: [B] most drafts of a request, 0..Kmax.
+        depth_cap: [B] drafts to count on in choosing a depth; see `RequestRows.depth_cap`.
+        copied_cap: [B] the most copied drafts, which the drafter's state does not limit.
     """
 
-    requests: list[Any]
-    structured: list[Any]
-    version: int
-    ids: list[str]
-    ends: IntArray
-    slots: IntArray
+    constants: RequestRows
+    structured: list[int]
+    free_until: list[int]
     cap: IntArray
     depth_cap: IntArray
     copied_cap: IntArray
-    tpot_target: FloatArray
-    task: IntArray
-    temperature: FloatArray
-    opted_out: BoolArray | None
 
 
 def drafter_limit(vllm_config: Any) -> int | None:
@@ -90,14 +81,12 @@ class ContextBuilder:
         self,
         scheduler: Any,
         capability: Capability,
-        slots: RequestSlots,
         table: RequestTable,
         lookup: LookUp | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._lookup = lookup
         self._capability = capability
-        self._slots = slots
         self._table = table
         self._kmax = capability.max_draft_tokens
         self._near = 2 * self._kmax + 3
@@ -152,41 +141,44 @@ class ContextBuilder:
             coming = scheduler.current_step + 1
             requests = [r for r in requests if r.next_decode_eligible_step <= coming]
         ahead = under_way is not None
-        rows, computed = self._rows_of(requests), _computed(requests)
-        left: list[int] = []
-        if lowest_of(rows.ends - computed) < self._near:
-            left = _tokens_to_go(requests, ahead)
-            if min(left) <= 0:
-                decode = [to_go > 0 for to_go in left]
-                requests, left = list(compress(requests, decode)), list(compress(left, decode))
-                rows, computed = self._read_rows(requests), _computed(requests)
+        rows, computed, limited = self._rows_of(requests)
+        if limited and any(_to_go(requests[row], ahead) <= 0 for row in limited):
+            requests = [request for request in requests if _to_go(request, ahead) > 0]
+            rows, computed, limited = self._rows_of(requests)
         room, possible, available, ending = rows.copied_cap, rows.depth_cap, rows.cap, list[Any]()
         # Requests about to end would make every uniform batch ragged, and cost it its graph.
-        if left and self._capability.level is not Level.UNIFORM:
-            least = np.minimum(left, scheduler.max_model_len - _ends_at(requests, computed, ahead))
-            room = np.minimum(room, least - 1)
-            available = np.maximum(np.minimum(available, least - 1), 0)
-            possible = np.maximum(np.minimum(possible, least - 2), 0)
-            if ahead:
-                pairs = zip(requests, left, strict=True)
-                ending = [request for request, to_go in pairs if to_go < self._near]
+        if limited and self._capability.level is not Level.UNIFORM:
+            room, possible, available = room.copy(), possible.copy(), available.copy()
+            for row in limited:
+                request, left = requests[row], _to_go(requests[row], ahead)
+                end_at = request.num_tokens + request.num_output_placeholders
+                if ahead:
+                    end_at = max(end_at, computed[row] + 1)
+                    ending += [request] if left < self._near else []
+                least = min(left, scheduler.max_model_len - end_at)
+                room[row] = min(room[row], least - 1)
+                available[row] = max(min(available[row], least - 1), 0)
+                possible[row] = max(min(possible[row], least - 2), 0)
         if self.drafter_limit is not None:
-            longest = max((request.num_tokens for request in requests), default=0) if left else 0
+            longest = max((requests[row].num_tokens for row in limited), default=0)
             if self.beyond_drafter(longest):
                 possible = np.zeros_like(rows.cap)
             if prefilling:
                 longest = max(longest, *(r.num_tokens for r in running if r.is_prefill_chunk))
             self.near_limit = self.beyond_drafter(longest + kmax + 2)
         self.running = len(running)
+        context_tokens: IntArray = np.array(computed, dtype=np.int64)
+        constants = rows.constants
+        structured = [requests[row] for row in rows.structured]
         if under_way is None:
-            available = np.minimum(available, self._drafts_of(requests, rows.structured))
+            available = np.minimum(available, _drafts_of(requests, structured))
         elif under_way < kmax:
             available = np.minimum(available, max(under_way, 0))
         found = None
         if self._lookup is not None:
             tokens: IntArray = np.array([r.num_tokens for r in requests], dtype=np.int64)
-            found = self._lookup.find(requests, room, computed + 1 - tokens, kmax)
-        shown = None if signals is None else signals.take(rows.ids)
+            found = self._lookup.find(requests, room, context_tokens + 1 - tokens, kmax)
+        shown = None if signals is None else signals.take(constants.names)
         if self.matches is not None:
             matched = self.matches.find(requests)
             if self.shows_matches:
@@ -204,15 +196,15 @@ class ContextBuilder:
         context = StepContext(
             step=step,
             capability=self._capability,
-            request_ids=rows.ids,
-            slots=rows.slots,
-            context_tokens=computed,
+            request_ids=constants.names,
+            slots=constants.slots,
+            context_tokens=context_tokens,
             draft_available=available,
             draft_possible=possible,
             engine_k=self._engine_k(len(requests) + prefilling),
-            tpot_target=rows.tpot_target,
-            task=rows.task,
-            temperature=rows.temperature,
+            tpot_target=constants.tpot_target,
+            task=constants.task,
+            temperature=constants.temperature,
             confidence=None if shown is None else shown[0],
             entropy=None if shown is None else shown[1],
             waiting=len(scheduler.waiting),
@@ -222,70 +214,45 @@ class ContextBuilder:
             kv_draft_limit=limit,
             lookup_available=None if found is None else found.available,
             lookup_match=None if found is None else found.match,
-            opted_out=rows.opted_out,
+            opted_out=constants.opted_out,
             now=now,
         )
-        return Batch(requests, context, ending, rows.structured, found)
+        return Batch(requests, context, ending, structured, found)
 
-    def _rows_of(self, requests: list[Any]) -> _Rows:
-        rows = self._rows
-        if rows is None or rows.version != self._table.version or rows.requests != requests:
-            self._rows = rows = self._read_rows(requests)
-        return rows
+    def _rows_of(self, requests: list[Any]) -> tuple[_Rows, list[int], list[int]]:
+        """Return the rows, [B] computed tokens, and the rows of which more than a cap may limit."""
+        rows, names = self._rows, [request.request_id for request in requests]
+        constants = self._table.rows_of(names, requests)
+        if rows is None or rows.constants is not constants:
+            self._rows = rows = self._read_rows(requests, constants)
+        computed = [request.num_computed_tokens for request in requests]
+        pairs = enumerate(zip(computed, rows.free_until, strict=True))
+        return rows, computed, [row for row, (at, free_until) in pairs if at > free_until]
 
-    def _read_rows(self, requests: list[Any]) -> _Rows:
-        ids, table, kmax = [request.request_id for request in requests], self._table, self._kmax
-        slots = self._slots_of(ids, requests)
-        far = self._scheduler.max_model_len - kmax
+    def _read_rows(self, requests: list[Any], constants: RequestRows) -> _Rows:
+        kmax, far = self._kmax, self._scheduler.max_model_len - self._kmax
         if self.drafter_limit is not None:
             far = min(far, self.drafter_limit + 2)
-        # Of a decoding request one token at most is not computed, and one may surely be under way.
-        ends = [min(r.num_prompt_tokens + r.max_tokens, far) - 2 for r in requests]
+        # Of a decoding request one token at most is not computed, and one surely under way. What
+        # limits a session grows with its prompt.
+        free_until = [
+            -1
+            if getattr(r, "resumable", False)
+            else min(r.num_prompt_tokens + r.max_tokens, far) - 2 - self._near
+            for r in requests
+        ]
         return _Rows(
-            requests,
-            [request for request in requests if request.use_structured_output],
-            # What limits a session grows with its prompt: it is read anew in each step.
-            -1 if any(getattr(r, "resumable", False) for r in requests) else table.version,
-            ids,
-            np.array(ends, dtype=np.int64),
-            slots,
-            np.minimum(table.draft_cap[slots], kmax),
-            table.depth_cap(slots, kmax),
-            np.minimum(table.copied_cap[slots], kmax),
-            table.tpot_target[slots],
-            table.task[slots],
-            table.temperature[slots],
-            table.opted_out(slots),
+            constants,
+            [row for row, request in enumerate(requests) if request.use_structured_output],
+            free_until,
+            np.minimum(constants.draft_cap, kmax),
+            constants.depth_cap(kmax),
+            np.minimum(constants.copied_cap, kmax),
         )
-
-    def forget(self) -> None:
-        """Let the request objects of the last batch go."""
-        self._rows = None
-
-    def _slots_of(self, ids: list[str], requests: list[Any]) -> IntArray:
-        slots = self._slots.of(ids)
-        if None in slots:
-            enter = self._table.enter
-            slots = [
-                enter(name, request) if slot is None else slot
-                for slot, name, request in zip(slots, ids, requests, strict=True)
-            ]
-        return np.array(slots, dtype=np.int64)
 
     def beyond_drafter(self, longest: int) -> bool:
         """Return whether a step with this longest context gets no drafts from vLLM."""
         return self.drafter_limit is not None and longest + self._kmax > self.drafter_limit
-
-    @staticmethod
-    def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:
-        """[B] drafts at hand that may be verified."""
-        drafts: IntArray = np.array(
-            [len(request.spec_token_ids) for request in requests], dtype=np.int64
-        )
-        if structured:
-            kept = [not (r.use_structured_output and escapes_the_grammar(r)) for r in requests]
-            drafts *= np.array(kept)
-        return drafts
 
     def blocks_wanted(self, prompt_tokens: int) -> int:
         """Return the KV blocks that all drafts of a step need beside these prompt tokens."""
@@ -314,22 +281,18 @@ class ContextBuilder:
         return max(min(prompt_left, budget), 0)
 
 
-def _computed(requests: list[Any]) -> IntArray:
-    return np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
+def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:
+    """[B] drafts at hand that may be verified."""
+    drafts: IntArray = np.array([len(r.spec_token_ids) for r in requests], dtype=np.int64)
+    if structured:
+        drafts *= [not (r.use_structured_output and escapes_the_grammar(r)) for r in requests]
+    return drafts
 
 
-def _tokens_to_go(requests: list[Any], ahead: bool) -> list[int]:
-    """[B] tokens that are not surely emitted, nor by the steps under way."""
-    return [
-        r.num_prompt_tokens + r.max_tokens - r.num_tokens - (ahead or r.num_output_placeholders > 0)
-        for r in requests
-    ]
-
-
-def _ends_at(requests: list[Any], computed: IntArray, ahead: bool) -> IntArray:
-    """[B] tokens once the steps under way emit all that they can."""
-    filled = [request.num_tokens + request.num_output_placeholders for request in requests]
-    return np.maximum(filled, computed + 1) if ahead else np.array(filled, dtype=np.int64)
+def _to_go(request: Any, ahead: bool) -> int:
+    """Tokens of a request that are not surely emitted, nor by the steps under way."""
+    under_way = ahead or request.num_output_placeholders > 0
+    return int(request.num_prompt_tokens + request.max_tokens - request.num_tokens - under_way)
 
 
 def escapes_the_grammar(request: Any) -> bool:

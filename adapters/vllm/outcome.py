@@ -165,10 +165,9 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
     if sent != counts:  # a stop cuts off what follows
         cut = zip(verified, sent, counts, strict=True)
         verified = [min(k, left) if left < count else k for k, left, count in cut]
-    k_i: IntArray = np.array(verified, dtype=np.int64)
-    emitted: IntArray = np.array(sent, dtype=np.int64)
-    produced: IntArray = emitted if sent == counts else np.array(counts, dtype=np.int64)
-    accepted = np.minimum(k_i, produced - 1)
+    right = [min(k, count - 1) for k, count in zip(verified, counts, strict=True)]
+    columns: IntArray = np.array((verified, right, sent), dtype=np.int64)
+    k_i, accepted, emitted = columns
     if agreed is not None and taken is not None:
         # A copied draft that is what was emitted has been accepted.
         step.not_copied = int(np.sum(accepted[taken] < np.minimum(agreed, k_i)[taken]))

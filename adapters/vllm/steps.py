@@ -68,7 +68,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         reader = RequestReader(counters.ignored_hint, honoured, counters.name_task)
         table = RequestTable(slots, reader.read)
         self._lookup = lookup
-        self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
+        self._builder = ContextBuilder(scheduler, controller.capability, table, lookup)
         self._builder.drafter_limit = drafter_limit(scheduler.vllm_config)
         self._builder.matches = text_matches(scheduler.vllm_config)
         self._builder.shows_matches = controller.config.confidence
@@ -314,8 +314,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         return outcome
 
     def forgotten(self, names: list[str]) -> None:
-        """Forget what is kept of requests that have ended."""
-        self._builder.forget()
+        """Forget the texts that were looked up for requests that have ended."""
         if self._lookup is not None:
             self._lookup.forget(names)
         if self._builder.matches is not None:
