@@ -15,6 +15,7 @@ import numpy as np
 from adaptive_spec.adapters.sglang.confidence import Certainty
 from adaptive_spec.engines.hints import NO_CAP, NestedHints
 from adaptive_spec.engines.request_table import RequestConstants, RequestTable
+from adaptive_spec.per_request import lowest_of
 from adaptive_spec.step import Capability, IntArray, StepContext
 
 _UNKNOWN_KV = 1 << 40
@@ -67,9 +68,15 @@ class ContextBuilder:
         names = [request.rid for request in requests]
         rows = self._table.rows_of(names, requests)
         emitted: IntArray = np.array([len(r.output_ids) for r in requests], dtype=np.int64)
-        ahead: IntArray = np.array([name in under_way for name in names], dtype=np.int64)
-        left = rows.most_output - emitted - ahead
-        cap = np.minimum(rows.draft_cap, largest)
+        available, possible = (
+            np.minimum(rows.draft_cap, min(largest, asked)),
+            rows.depth_cap(largest),
+        )
+        left = rows.most_output - emitted
+        if lowest_of(left) < largest + 3:
+            left -= np.array([name in under_way for name in names])
+            available = np.maximum(np.minimum(available, left - 1), 0)
+            possible = np.maximum(np.minimum(possible, left - 2), 0)
         free, total = self._kv_tokens()
         return StepContext(
             step=step,
@@ -77,8 +84,8 @@ class ContextBuilder:
             request_ids=rows.names,
             slots=rows.slots,
             context_tokens=rows.prompt_tokens + emitted,
-            draft_available=np.maximum(np.minimum(np.minimum(cap, asked), left - 1), 0),
-            draft_possible=np.maximum(np.minimum(rows.depth_cap(largest), left - 2), 0),
+            draft_available=available,
+            draft_possible=possible,
             engine_k=engine_k,
             tpot_target=rows.tpot_target,
             task=rows.task,
