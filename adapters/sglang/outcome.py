@@ -108,22 +108,20 @@ def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepO
         return None
     size, k = len(names), reading.k
     if names != context.request_ids:  # planned ahead, and the batch has changed
-        slots = np.array([slot_of(r.rid, r) for r in reading.requests], dtype=np.int64)
+        slots = _column([slot_of(r.rid, r) for r in reading.requests])
     else:
         slots = context.slots
         if len(reading.rows) < size:
-            slots = slots[np.array(reading.rows, dtype=np.int64)]
+            slots = slots[_column(reading.rows)]
     # Filler that happened to be right is no credit to the drafter.
     pairs = zip(reading.accepted, reading.verified, strict=True)
     right = [min(max(count, 0), most) for count, most in pairs]
-    columns: IntArray = np.array((reading.verified, right, reading.emitted), dtype=np.int64)
-    verified, accepted, emitted = columns
     return StepOutcome(
         step=context.step,
         slots=slots,
-        verified=verified,
-        accepted=accepted,
-        emitted=emitted,
+        verified=_column(reading.verified),
+        accepted=_column(right),
+        emitted=_column(reading.emitted),
         batch_size=size,
         batch_tokens=size * (k + 1),
         context_tokens=round(sum_of(context.context_tokens) / context.batch_size * size),
@@ -133,3 +131,7 @@ def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepO
         seconds=reading.seconds,
         now=reading.now,
     )
+
+
+def _column(values: list[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)

@@ -39,6 +39,7 @@ from adaptive_spec.engines.fail_open import fail_open
 from adaptive_spec.engines.hints import NestedHints
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.operation.run_time_switch import SwitchRequest
+from adaptive_spec.per_request import highest_of
 from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 
@@ -389,4 +390,4 @@ def prompt_tokens(batch: Any) -> int:
 
 def wanted_k(plan: SpecPlan) -> int:
     """Return the one K of a plan at level UNIFORM."""
-    return int(plan.verify.max(initial=0))
+    return max(highest_of(plan.verify), 0)

@@ -23,7 +23,7 @@ from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 from adaptive_spec.adapters.vllm.lookup import LookedUp, agreement
 from adaptive_spec.engines.driver import Step
 from adaptive_spec.per_request import sum_of
-from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 
 _Value = TypeVar("_Value")
 
@@ -166,8 +166,9 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         cut = zip(verified, sent, counts, strict=True)
         verified = [min(k, left) if left < count else k for k, left, count in cut]
     right = [min(k, count - 1) for k, count in zip(verified, counts, strict=True)]
-    columns: IntArray = np.array((verified, right, sent), dtype=np.int64)
-    k_i, accepted, emitted = columns
+    k_i, accepted, emitted = (
+        np.array(column, dtype=np.int64) for column in (verified, right, sent)
+    )
     if agreed is not None and taken is not None:
         # A copied draft that is what was emitted has been accepted.
         step.not_copied = int(np.sum(accepted[taken] < np.minimum(agreed, k_i)[taken]))
