@@ -141,11 +141,14 @@ class ContextBuilder:
             coming = scheduler.current_step + 1
             requests = [r for r in requests if r.next_decode_eligible_step <= coming]
         ahead = under_way is not None
+        if not self._table.holds([request.request_id for request in requests]):
+            requests = [request for request in requests if _to_go(request, ahead) > 0]
         rows, computed, limited = self._rows_of(requests)
-        if limited and any(_to_go(requests[row], ahead) <= 0 for row in limited):
+        if any(_to_go(requests[row], ahead) <= 0 for row in limited):
             requests = [request for request in requests if _to_go(request, ahead) > 0]
             rows, computed, limited = self._rows_of(requests)
-        room, possible, available, ending = rows.copied_cap, rows.depth_cap, rows.cap, list[Any]()
+        room, possible, available = rows.copied_cap, rows.depth_cap, rows.cap
+        ending: list[Any] = []
         # Requests about to end would make every uniform batch ragged, and cost it its graph.
         if limited and self._capability.level is not Level.UNIFORM:
             room, possible, available = room.copy(), possible.copy(), available.copy()

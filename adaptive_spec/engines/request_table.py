@@ -152,15 +152,15 @@ class RequestTable:
             names: [B] the engine's own ids of the requests.
             requests: [B] the engine's request objects.
         """
-        rows = self._rows
-        if rows is None or rows.version != self.version or rows.names != names:
+        if not self.holds(names):
             found = self._slots.of(names)
             if None in found:
-                found = list(map(self.slot_of, names, requests))
+                pairs = zip(found, names, requests, strict=True)
+                found = [self.enter(n, r) if slot is None else slot for slot, n, r in pairs]
             slots: IntArray = np.array(found, dtype=np.int64)
             cap, copied, task, prompt, most = self._whole[slots].T.copy()
             target, temperature = self._real[slots].T.copy()
-            self._rows = rows = RequestRows(
+            self._rows = RequestRows(
                 names,
                 self.version,
                 slots,
@@ -173,7 +173,13 @@ class RequestTable:
                 temperature,
                 opted_out=copied == 0 if lowest_of(copied) == 0 else None,
             )
-        return rows
+        assert self._rows is not None
+        return self._rows
+
+    def holds(self, names: list[str]) -> bool:
+        """Return whether the batch read last is of these requests, and none has ended since."""
+        rows = self._rows
+        return rows is not None and rows.version == self.version and rows.names == names
 
     def stop_drafting(self, slots: IntArray) -> int:
         """Draft for these requests no more; return how many had a cap above 0."""
