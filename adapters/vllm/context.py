@@ -11,6 +11,7 @@ from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
 from adaptive_spec.adapters.vllm.text_matches import FEW, TextMatches
+from adaptive_spec.engines.hints import NO_CAP
 from adaptive_spec.engines.request_table import RequestRows, RequestTable
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
@@ -142,7 +143,8 @@ class ContextBuilder:
             requests = [r for r in requests if r.next_decode_eligible_step <= coming]
         ahead = under_way is not None
         if not self._table.holds([request.request_id for request in requests]):
-            requests = [request for request in requests if _to_go(request, ahead) > 0]
+            known = self._table.knows  # a request that surely ends is not entered
+            requests = [r for r in requests if known(r.request_id) or _to_go(r, ahead) > 0]
         rows, computed, limited = self._rows_of(requests)
         if any(_to_go(requests[row], ahead) <= 0 for row in limited):
             requests = [request for request in requests if _to_go(request, ahead) > 0]
@@ -236,18 +238,14 @@ class ContextBuilder:
         kmax, far = self._kmax, self._scheduler.max_model_len - self._kmax
         if self.drafter_limit is not None:
             far = min(far, self.drafter_limit + 2)
-        # Of a decoding request one token at most is not computed, and one surely under way. What
-        # limits a session grows with its prompt.
-        free_until = [
-            -1
-            if getattr(r, "resumable", False)
-            else min(r.num_prompt_tokens + r.max_tokens, far) - 2 - self._near
-            for r in requests
-        ]
+        # Of a decoding request one token at most is not computed, and one surely under way. Where
+        # the end is not known or moves, the request is looked at in each step.
+        most, prompt = constants.most_output, constants.prompt_tokens
+        ends = np.where(most < NO_CAP, np.minimum(prompt + most, far), 0)
         return _Rows(
             constants,
             [row for row, request in enumerate(requests) if request.use_structured_output],
-            free_until,
+            (ends - 2 - self._near).tolist(),
             np.minimum(constants.draft_cap, kmax),
             constants.depth_cap(kmax),
             np.minimum(constants.copied_cap, kmax),

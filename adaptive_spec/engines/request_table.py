@@ -152,7 +152,8 @@ class RequestTable:
             names: [B] the engine's own ids of the requests.
             requests: [B] the engine's request objects.
         """
-        if not self.holds(names):
+        rows = self._rows
+        if rows is None or not self.holds(names):
             found = self._slots.of(names)
             if None in found:
                 pairs = zip(found, names, requests, strict=True)
@@ -160,7 +161,7 @@ class RequestTable:
             slots: IntArray = np.array(found, dtype=np.int64)
             cap, copied, task, prompt, most = self._whole[slots].T.copy()
             target, temperature = self._real[slots].T.copy()
-            self._rows = RequestRows(
+            self._rows = rows = RequestRows(
                 names,
                 self.version,
                 slots,
@@ -173,13 +174,16 @@ class RequestTable:
                 temperature,
                 opted_out=copied == 0 if lowest_of(copied) == 0 else None,
             )
-        assert self._rows is not None
-        return self._rows
+        return rows
 
     def holds(self, names: list[str]) -> bool:
         """Return whether the batch read last is of these requests, and none has ended since."""
         rows = self._rows
         return rows is not None and rows.version == self.version and rows.names == names
+
+    def knows(self, name: str) -> bool:
+        """Return whether a request has a slot."""
+        return name in self._slots
 
     def stop_drafting(self, slots: IntArray) -> int:
         """Draft for these requests no more; return how many had a cap above 0."""
