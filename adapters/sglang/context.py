@@ -8,16 +8,37 @@ capped runs no more than the largest of their caps.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from operator import add, gt
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from adaptive_spec.adapters.sglang.confidence import Certainty
 from adaptive_spec.engines.hints import NO_CAP, NestedHints
-from adaptive_spec.engines.request_table import RequestConstants, RequestTable
+from adaptive_spec.engines.request_table import RequestConstants, RequestRows, RequestTable
 from adaptive_spec.step import Capability, IntArray, StepContext
 
 _UNKNOWN_KV = 1 << 40
+
+
+class _Limits(NamedTuple):
+    """What stays the same while the same requests decode with the same K.
+
+    Attributes:
+        rows: constants of the requests.
+        of: largest K that may run, and the depth that the plan before asked for.
+        available: [B] drafts at hand, but for requests near their end.
+        possible: [B] drafts that the next step may use, likewise.
+        prompt_tokens: [B] length of each prompt.
+        free_until: [B] emitted tokens up to which a request is not near its end.
+    """
+
+    rows: RequestRows
+    of: tuple[int, int]
+    available: IntArray
+    possible: IntArray
+    prompt_tokens: list[int]
+    free_until: list[int]
 
 
 class ContextBuilder:
@@ -28,6 +49,7 @@ class ContextBuilder:
         self._capability = capability
         self._kmax = capability.max_draft_tokens
         self._table = table
+        self._limits: _Limits | None = None
         self.slot_of = table.slot_of
         self._kv_known = not any(
             getattr(scheduler, name, False) for name in ("is_hybrid_swa", "is_hybrid_ssm")
@@ -64,37 +86,51 @@ class ContextBuilder:
             certainty: of the first drafts, if it is known.
             shared_seconds: that a step costs besides its own.
         """
-        slot_of = self.slot_of
-        rows: IntArray = np.array(
-            [(slot_of(r.rid, r), len(r.output_ids), r.rid in under_way) for r in requests],
-            dtype=np.int64,
-        ).reshape(len(requests), 3)
-        slots, emitted, ahead = np.ascontiguousarray(rows.T)
-        table = self._table
-        left = table.most_output[slots] - emitted - ahead
-        cap = np.minimum(table.draft_cap[slots], largest)
+        names = [request.rid for request in requests]
+        limits = self._limits_of(self._table.rows_of(names, requests), largest, asked)
+        rows, available, possible = limits.rows, limits.available, limits.possible
+        emitted = [len(request.output_ids) for request in requests]
+        if any(map(gt, emitted, limits.free_until)):
+            ahead = [name in under_way for name in names]
+            left = rows.most_output - np.array(emitted) - np.array(ahead)
+            available = np.maximum(np.minimum(available, left - 1), 0)
+            possible = np.maximum(np.minimum(possible, left - 2), 0)
+        context_tokens = list(map(add, limits.prompt_tokens, emitted))
         free, total = self._kv_tokens()
         return StepContext(
             step=step,
             capability=self._capability,
-            request_ids=[r.rid for r in requests],
-            slots=slots,
-            context_tokens=table.prompt_tokens[slots] + emitted,
-            draft_available=np.minimum(np.minimum(cap, asked), left - 1).clip(0),
-            draft_possible=np.minimum(table.depth_cap(slots, largest), left - 2).clip(0),
+            request_ids=rows.names,
+            slots=rows.slots,
+            context_tokens=np.array(context_tokens, dtype=np.int64),
+            draft_available=available,
+            draft_possible=possible,
             engine_k=engine_k,
-            tpot_target=table.tpot_target[slots],
-            task=table.task[slots],
-            temperature=table.temperature[slots],
+            tpot_target=rows.tpot_target,
+            task=rows.task,
+            temperature=rows.temperature,
             confidence=None if certainty is None else certainty.confidence,
             entropy=None if certainty is None else certainty.entropy,
             waiting=len(self._scheduler.waiting_queue),
             kv_free_tokens=free,
             kv_total_tokens=total,
             shared_seconds=shared_seconds,
-            opted_out=table.opted_out(slots),
+            opted_out=rows.opted_out,
             now=now,
         )
+
+    def _limits_of(self, rows: RequestRows, largest: int, asked: int) -> _Limits:
+        limits = self._limits
+        if limits is None or limits.rows is not rows or limits.of != (largest, asked):
+            self._limits = limits = _Limits(
+                rows,
+                (largest, asked),
+                np.minimum(rows.draft_cap, min(largest, asked)),
+                rows.depth_cap(largest),
+                rows.prompt_tokens.tolist(),
+                (rows.most_output - largest - 3).tolist(),
+            )
+        return limits
 
     def _kv_tokens(self) -> tuple[int, int]:
         """Return free and total tokens of the KV pool; evictable cache entries are free."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.engines.driver import Step
+from adaptive_spec.per_request import sum_of
 from adaptive_spec.step import IntArray, StepOutcome
 
 MOST_IN_FLIGHT = 4
@@ -73,33 +74,26 @@ class Reading:
         self.step, self.seconds, self.now = step, seconds, now
         drafted = getattr(result, "speculative_num_draft_tokens", None)
         # With a chain there is one node more than drafts: the token that was sampled last.
-        self.k = step.k if drafted is None else int(drafted) - 1
+        self.k = k = step.k if drafted is None else int(drafted) - 1
         lengths = result.accept_lens.tolist()
         bonus = int(getattr(result, "num_non_draft_tokens_per_req", 1))
-        alive = [
-            row
-            for row, request in enumerate(batch.reqs)
-            if not request.is_retracted and not request.finished()
+        requests = batch.reqs
+        self.rows = alive = [
+            row for row, r in enumerate(requests) if not r.is_retracted and not r.finished()
         ]
-        self.rows = alive
-        self.requests = [batch.reqs[row] for row in alive]
+        self.requests = [requests[row] for row in alive]
         found = getattr(result, FOUND, None)
-        self.verified: IntArray = np.full(len(alive), self.k, dtype=np.int64)
-        if found is not None:
-            self.verified = np.minimum(self.verified, found[alive])
-        self.accepted: IntArray = np.array([lengths[row] - bonus for row in alive], dtype=np.int64)
-        self.emitted: IntArray = -self._lengths()
+        found = None if found is None else found.tolist()
+        self.verified = [k if found is None else min(k, found[row]) for row in alive]
+        self.accepted = [lengths[row] - bonus for row in alive]
+        self.emitted = [-len(request.output_ids) for request in self.requests]
 
     def applied(self) -> None:
         """Count the emitted tokens: SGLang has appended them and applied its stop conditions."""
-        self.emitted += self._lengths()
-
-    def _lengths(self) -> IntArray:
-        """[R] tokens of the answers; what was accepted beyond a request's end does not count."""
-        ends = [getattr(request, "finished_len", None) for request in self.requests]
-        lengths = [len(request.output_ids) for request in self.requests]
-        pairs = zip(lengths, ends, strict=True)
-        return np.array([a if end is None else end for a, end in pairs], dtype=np.int64)
+        for row, request in enumerate(self.requests):
+            # What was accepted beyond a request's end does not count.
+            end = getattr(request, "finished_len", None)
+            self.emitted[row] += len(request.output_ids) if end is None else end
 
 
 def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepOutcome | None:
@@ -112,24 +106,32 @@ def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepO
     context, names = reading.step.context, reading.step.names
     if context is None:
         return None
-    if names == context.request_ids:
-        slots = context.slots[reading.rows]
-    else:  # planned ahead, and the batch has changed
-        slots = np.array([slot_of(r.rid, r) for r in reading.requests], dtype=np.int64)
     size, k = len(names), reading.k
+    if names != context.request_ids:  # planned ahead, and the batch has changed
+        slots = _column([slot_of(r.rid, r) for r in reading.requests])
+    else:
+        slots = context.slots
+        if len(reading.rows) < size:
+            slots = slots[_column(reading.rows)]
+    # Filler that happened to be right is no credit to the drafter.
+    pairs = zip(reading.accepted, reading.verified, strict=True)
+    right = [min(max(count, 0), most) for count, most in pairs]
     return StepOutcome(
         step=context.step,
         slots=slots,
-        verified=reading.verified,
-        # Filler that happened to be right is no credit to the drafter.
-        accepted=reading.accepted.clip(0, reading.verified),
-        emitted=reading.emitted,
+        verified=_column(reading.verified),
+        accepted=_column(right),
+        emitted=_column(reading.emitted),
         batch_size=size,
         batch_tokens=size * (k + 1),
-        context_tokens=round(float(context.context_tokens.mean()) * size),
+        context_tokens=round(sum_of(context.context_tokens) / context.batch_size * size),
         prefill_tokens=0,
         draft_depth=k,
         ragged=False,
         seconds=reading.seconds,
         now=reading.now,
     )
+
+
+def _column(values: list[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)

@@ -39,6 +39,7 @@ from adaptive_spec.engines.fail_open import fail_open
 from adaptive_spec.engines.hints import NestedHints
 from adaptive_spec.engines.request_table import RequestTable
 from adaptive_spec.operation.run_time_switch import SwitchRequest
+from adaptive_spec.per_request import highest_of
 from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 
@@ -103,24 +104,25 @@ class PlannedAhead(NamedTuple):
     Attributes:
         context: state that the plan was made from.
         plan: the plan.
-        names: requests of the context.
     """
 
     context: StepContext
     plan: SpecPlan
-    names: frozenset[str]
 
-    def fits(self, names: Collection[str | None], own_k: int) -> bool:
+    def fits(self, names: Sequence[str | None], own_k: int) -> bool:
         """Return whether the plan holds for a batch of these requests.
 
         Args:
             names: requests of the batch.
             own_k: K of SGLang's own schedule now, which a plan in shadow mode must have.
         """
-        common = len(self.names.intersection(names))
-        most = max(len(names), len(self.names))
-        own = self.plan.acts or self.context.engine_k == own_k
-        return own and common >= COVERED * most
+        if not self.plan.acts and self.context.engine_k != own_k:
+            return False
+        planned = self.context.request_ids
+        if planned == names:
+            return True
+        most = max(len(names), len(planned))
+        return len(set(names).intersection(planned)) >= COVERED * most
 
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
@@ -281,8 +283,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         own = self._own_k(len(requests))
         ahead = self.take_ahead()
         if ahead is None or not ahead.fits([r.rid for r in requests], own):
-            context, plan = self._plan(requests, controller, self.clock(), under_way)
-            ahead = PlannedAhead(context, plan, frozenset(context.request_ids))
+            ahead = self._plan(requests, controller, self.clock(), own, under_way)
         self._ahead = Ahead(ahead, since)
 
     @fail_open
@@ -315,12 +316,11 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         size = len(batch.reqs)
         own = self._own_k(size)
         ahead = self.take_ahead()
-        if ahead is not None and ahead.fits(running.names, own):
-            context, plan = ahead.context, ahead.plan
-        else:
+        if ahead is None or not ahead.fits(running.names, own):
             youngest = self._pending[-1] if self._pending else None
             under_way = frozenset[str | None](() if youngest is None else youngest.names)
-            context, plan = self._plan(batch.reqs, controller, now, under_way)
+            ahead = self._plan(batch.reqs, controller, now, own, under_way)
+        context, plan = ahead
         k = own
         if plan.acts:
             runnable = self._params.runnable(size)
@@ -337,14 +337,15 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         requests: Sequence[Any],
         controller: Controller,
         now: float,
+        own_k: int,
         under_way: Collection[str | None],
-    ) -> tuple[StepContext, SpecPlan]:
+    ) -> PlannedAhead:
         tap = self._confidence
         context = self._builder.build(
             self.next_step(),
             now,
             requests,
-            engine_k=self._own_k(len(requests)),
+            engine_k=own_k,
             largest=self._params.runnable(len(requests))[-1],
             asked=self._asked,
             under_way=under_way,
@@ -353,7 +354,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         )
         plan = controller.plan(context)
         self._asked = plan.draft_depth
-        return context, plan
+        return PlannedAhead(context, plan)
 
     def _own_k(self, batch_size: int) -> int:
         return min(int(self._params.own.get_steps_for_batch(batch_size)), self._ladder[-1])
@@ -389,4 +390,4 @@ def prompt_tokens(batch: Any) -> int:
 
 def wanted_k(plan: SpecPlan) -> int:
     """Return the one K of a plan at level UNIFORM."""
-    return int(plan.verify.max(initial=0))
+    return max(highest_of(plan.verify), 0)

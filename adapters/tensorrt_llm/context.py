@@ -58,32 +58,33 @@ class ContextBuilder:
         """
         running = set() if under_way is None else {id(r) for r in under_way.requests}
         requests: list[Any] = []
-        rows: list[tuple[int, int, int]] = []
+        rows: list[tuple[int, int]] = []
         for request in scheduled_batch.generation_requests:
             if not is_real(request):
                 continue
             tokens = request.get_num_tokens(0)
             left = request.py_orig_prompt_len + request.py_max_new_tokens - tokens
             requests.append(request)
-            rows.append((self.slot_of(request), tokens, left - (id(request) in running)))
+            rows.append((tokens, left - (id(request) in running)))
         columns: IntArray = np.ascontiguousarray(
-            np.array(rows, dtype=np.int64).reshape(len(rows), 3).T
+            np.array(rows, dtype=np.int64).reshape(len(rows), 2).T
         )
-        slots, tokens_so_far, left_tokens = columns
-        drafted = np.minimum(self._drafted[slots], self._kmax)
+        tokens_so_far, left_tokens = columns
+        constants = self._table.rows_of([name_of(request) for request in requests], requests)
+        drafted = np.minimum(self._drafted[constants.slots], self._kmax)
         free, total = self._kv_tokens()
         context = StepContext(
             step=step,
             capability=self._capability,
-            request_ids=[name_of(request) for request in requests],
-            slots=slots,
+            request_ids=constants.names,
+            slots=constants.slots,
             context_tokens=tokens_so_far,
             draft_available=np.minimum(drafted, left_tokens - 1).clip(0),
             draft_possible=np.minimum(left_tokens - 2, self._kmax).clip(0),
             engine_k=engine_k,
-            tpot_target=self._table.tpot_target[slots],
-            task=self._table.task[slots],
-            temperature=self._table.temperature[slots],
+            tpot_target=constants.tpot_target,
+            task=constants.task,
+            temperature=constants.temperature,
             waiting=len(self._executor.waiting_queue),
             prefill_tokens=sum(r.context_chunk_size for r in scheduled_batch.context_requests),
             kv_free_tokens=free,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +11,9 @@ from adaptive_spec.adapters.vllm.draft_signal.arrivals import SignalArrivals
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
 from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
 from adaptive_spec.adapters.vllm.text_matches import FEW, TextMatches
-from adaptive_spec.engines.request_table import RequestTable
-from adaptive_spec.per_request import RequestSlots
-from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level, StepContext
+from adaptive_spec.engines.hints import NO_CAP
+from adaptive_spec.engines.request_table import RequestRows, RequestTable
+from adaptive_spec.step import Capability, IntArray, Level, StepContext
 
 
 class Batch(NamedTuple):
@@ -36,25 +35,23 @@ class Batch(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Arrays [B] that stay the same while the same requests decode.
+    """What stays the same while the same requests decode.
 
     Attributes:
-        version: of the request table.
-        cap: most drafts of a request, 0..Kmax.
-        depth_cap: drafts to count on in choosing a depth; see `RequestTable.depth_cap`.
-        copied_cap: the same of copied drafts, which the drafter's state does not limit.
+        constants: of the requests.
+        structured: rows of those with structured output.
+        free_until: [B] computed tokens up to which nothing but its cap limits a request's drafts.
+        cap: [B] most drafts of a request, 0..Kmax.
+        depth_cap: [B] drafts to count on in choosing a depth; see `RequestRows.depth_cap`.
+        copied_cap: [B] the most copied drafts, which the drafter's state does not limit.
     """
 
-    ids: list[str]
-    version: int
-    slots: IntArray
+    constants: RequestRows
+    structured: list[int]
+    free_until: list[int]
     cap: IntArray
     depth_cap: IntArray
     copied_cap: IntArray
-    tpot_target: FloatArray
-    task: IntArray
-    temperature: FloatArray
-    opted_out: BoolArray | None
 
 
 def drafter_limit(vllm_config: Any) -> int | None:
@@ -85,16 +82,16 @@ class ContextBuilder:
         self,
         scheduler: Any,
         capability: Capability,
-        slots: RequestSlots,
         table: RequestTable,
         lookup: LookUp | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._lookup = lookup
         self._capability = capability
-        self._slots = slots
         self._table = table
         self._kmax = capability.max_draft_tokens
+        self._near = 2 * self._kmax + 3
+        """Tokens to go from which on nothing but its cap limits a request."""
         self._kv_total = int(scheduler.cache_config.num_gpu_blocks) * int(scheduler.block_size)
         self._engine_table: list[int] | None = scheduler.dynamic_sd_lookup
         self._blocks = BlockBudget(scheduler, self._kmax)
@@ -144,55 +141,49 @@ class ContextBuilder:
         if getattr(scheduler, "decode_stagger", 1) > 1:  # stages of a pipeline take turns
             coming = scheduler.current_step + 1
             requests = [r for r in requests if r.next_decode_eligible_step <= coming]
-        # Lists until there is something to limit: they cost less than arrays of a few requests.
         ahead = under_way is not None
-        tokens = [request.num_tokens for request in requests]
-        on_way = [request.num_output_placeholders for request in requests]
-        left = [
-            r.num_prompt_tokens + r.max_tokens - end - (ahead or coming > 0)
-            for r, end, coming in zip(requests, tokens, on_way, strict=True)
-        ]
-        if left and min(left) <= 0:
-            decode = [row for row, to_go in enumerate(left) if to_go > 0]
-            requests, tokens, on_way, left = (
-                [values[row] for row in decode] for values in (requests, tokens, on_way, left)
-            )
-        rows = self._rows_of(requests)
-        computed = np.array([request.num_computed_tokens for request in requests], dtype=np.int64)
-        structured = [request for request in requests if request.use_structured_output]
-        ending: list[Any] = []
+        if not self._table.holds([request.request_id for request in requests]):
+            known = self._table.knows  # a request that surely ends is not entered
+            requests = [r for r in requests if known(r.request_id) or _to_go(r, ahead) > 0]
+        rows, computed, limited = self._rows_of(requests)
+        if any(_to_go(requests[row], ahead) <= 0 for row in limited):
+            requests = [request for request in requests if _to_go(request, ahead) > 0]
+            rows, computed, limited = self._rows_of(requests)
         room, possible, available = rows.copied_cap, rows.depth_cap, rows.cap
+        ending: list[Any] = []
         # Requests about to end would make every uniform batch ragged, and cost it its graph.
-        if requests and self._capability.level is not Level.UNIFORM:
-            filled, near = list(map(add, tokens, on_way)), 2 * kmax + 3
-            free = scheduler.max_model_len - max(filled) - kmax - 1
-            if min(free, *left) < near:  # else nothing but its cap limits a request
-                end_at: IntArray = np.array(filled, dtype=np.int64)
+        if limited and self._capability.level is not Level.UNIFORM:
+            room, possible, available = room.copy(), possible.copy(), available.copy()
+            for row in limited:
+                request, left = requests[row], _to_go(requests[row], ahead)
+                end_at = request.num_tokens + request.num_output_placeholders
                 if ahead:
-                    ending = [r for r, to_go in zip(requests, left, strict=True) if to_go < near]
-                    end_at = np.maximum(end_at, computed + 1)
-                least = np.minimum(left, scheduler.max_model_len - end_at)
-                room = np.minimum(rows.copied_cap, least - 1)
-                available = np.maximum(np.minimum(rows.cap, least - 1), 0)
-                possible = np.maximum(np.minimum(rows.depth_cap, least - 2), 0)
+                    end_at = max(end_at, computed[row] + 1)
+                    ending += [request] if left < self._near else []
+                least = min(left, scheduler.max_model_len - end_at)
+                room[row] = min(room[row], least - 1)
+                available[row] = max(min(available[row], least - 1), 0)
+                possible[row] = max(min(possible[row], least - 2), 0)
         if self.drafter_limit is not None:
-            longest = max(tokens, default=0)
+            longest = max((requests[row].num_tokens for row in limited), default=0)
             if self.beyond_drafter(longest):
                 possible = np.zeros_like(rows.cap)
             if prefilling:
                 longest = max(longest, *(r.num_tokens for r in running if r.is_prefill_chunk))
             self.near_limit = self.beyond_drafter(longest + kmax + 2)
         self.running = len(running)
+        context_tokens: IntArray = np.array(computed, dtype=np.int64)
+        constants = rows.constants
+        structured = [requests[row] for row in rows.structured]
         if under_way is None:
-            available = np.minimum(available, self._drafts_of(requests, structured))
+            available = np.minimum(available, _drafts_of(requests, structured))
         elif under_way < kmax:
             available = np.minimum(available, max(under_way, 0))
         found = None
         if self._lookup is not None:
-            found = self._lookup.find(
-                requests, room, computed + 1 - np.array(tokens, dtype=np.int64), kmax
-            )
-        shown = None if signals is None else signals.take(rows.ids)
+            tokens: IntArray = np.array([r.num_tokens for r in requests], dtype=np.int64)
+            found = self._lookup.find(requests, room, context_tokens + 1 - tokens, kmax)
+        shown = None if signals is None else signals.take(constants.names)
         if self.matches is not None:
             matched = self.matches.find(requests)
             if self.shows_matches:
@@ -200,24 +191,25 @@ class ContextBuilder:
                 shown = confidence, np.full_like(confidence, np.nan)
             # The text is whole, so that drafts without a match are known to be fillers. One K for
             # the batch must not fall with the request that matches least.
-            if not (ahead or any(on_way)) and self._capability.level is not Level.UNIFORM:
+            whole = not (ahead or any(r.num_output_placeholders for r in requests))
+            if whole and self._capability.level is not Level.UNIFORM:
                 available = np.where(matched < FEW, 0, available)
         limit = None
         if under_way is None:
             most = available if found is None else np.maximum(available, found.available)
-            limit = self._blocks.draft_limit(requests, most.tolist(), prompt_left)
+            limit = self._blocks.draft_limit(requests, most, prompt_left)
         context = StepContext(
             step=step,
             capability=self._capability,
-            request_ids=rows.ids,
-            slots=rows.slots,
-            context_tokens=computed,
+            request_ids=constants.names,
+            slots=constants.slots,
+            context_tokens=context_tokens,
             draft_available=available,
             draft_possible=possible,
             engine_k=self._engine_k(len(requests) + prefilling),
-            tpot_target=rows.tpot_target,
-            task=rows.task,
-            temperature=rows.temperature,
+            tpot_target=constants.tpot_target,
+            task=constants.task,
+            temperature=constants.temperature,
             confidence=None if shown is None else shown[0],
             entropy=None if shown is None else shown[1],
             waiting=len(scheduler.waiting),
@@ -227,54 +219,41 @@ class ContextBuilder:
             kv_draft_limit=limit,
             lookup_available=None if found is None else found.available,
             lookup_match=None if found is None else found.match,
-            opted_out=rows.opted_out,
+            opted_out=constants.opted_out,
             now=now,
         )
         return Batch(requests, context, ending, structured, found)
 
-    def _rows_of(self, requests: list[Any]) -> _Rows:
-        ids, table, rows = [request.request_id for request in requests], self._table, self._rows
-        if rows is not None and rows.version == table.version and rows.ids == ids:
-            return rows
-        slots = self._slots_of(ids, requests)
-        self._rows = rows = _Rows(
-            ids,
-            table.version,
-            slots,
-            np.minimum(table.draft_cap[slots], self._kmax),
-            table.depth_cap(slots, self._kmax),
-            np.minimum(table.copied_cap[slots], self._kmax),
-            table.tpot_target[slots],
-            table.task[slots],
-            table.temperature[slots],
-            table.opted_out(slots),
-        )
-        return rows
+    def _rows_of(self, requests: list[Any]) -> tuple[_Rows, list[int], list[int]]:
+        """Return the rows, [B] computed tokens, and the rows of which more than a cap may limit."""
+        rows, names = self._rows, [request.request_id for request in requests]
+        constants = self._table.rows_of(names, requests)
+        if rows is None or rows.constants is not constants:
+            self._rows = rows = self._read_rows(requests, constants)
+        computed = [request.num_computed_tokens for request in requests]
+        pairs = enumerate(zip(computed, rows.free_until, strict=True))
+        return rows, computed, [row for row, (at, free_until) in pairs if at > free_until]
 
-    def _slots_of(self, ids: list[str], requests: list[Any]) -> IntArray:
-        slots = self._slots.of(ids)
-        if None in slots:
-            enter = self._table.enter
-            slots = [
-                enter(name, request) if slot is None else slot
-                for slot, name, request in zip(slots, ids, requests, strict=True)
-            ]
-        return np.array(slots, dtype=np.int64)
+    def _read_rows(self, requests: list[Any], constants: RequestRows) -> _Rows:
+        kmax, far = self._kmax, self._scheduler.max_model_len - self._kmax
+        if self.drafter_limit is not None:
+            far = min(far, self.drafter_limit + 2)
+        # Of a decoding request one token at most is not computed, and one surely under way. Where
+        # the end is not known or moves, the request is looked at in each step.
+        most, prompt = constants.most_output, constants.prompt_tokens
+        ends = np.where(most < NO_CAP, np.minimum(prompt + most, far), 0)
+        return _Rows(
+            constants,
+            [row for row, request in enumerate(requests) if request.use_structured_output],
+            (ends - 2 - self._near).tolist(),
+            np.minimum(constants.draft_cap, kmax),
+            constants.depth_cap(kmax),
+            np.minimum(constants.copied_cap, kmax),
+        )
 
     def beyond_drafter(self, longest: int) -> bool:
         """Return whether a step with this longest context gets no drafts from vLLM."""
         return self.drafter_limit is not None and longest + self._kmax > self.drafter_limit
-
-    @staticmethod
-    def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:
-        """[B] drafts at hand that may be verified."""
-        drafts: IntArray = np.array(
-            [len(request.spec_token_ids) for request in requests], dtype=np.int64
-        )
-        if structured:
-            kept = [not (r.use_structured_output and escapes_the_grammar(r)) for r in requests]
-            drafts *= np.array(kept)
-        return drafts
 
     def blocks_wanted(self, prompt_tokens: int) -> int:
         """Return the KV blocks that all drafts of a step need beside these prompt tokens."""
@@ -301,6 +280,20 @@ class ContextBuilder:
                     break
                 prompt_left += request.num_tokens - request.num_computed_tokens
         return max(min(prompt_left, budget), 0)
+
+
+def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:
+    """[B] drafts at hand that may be verified."""
+    drafts: IntArray = np.array([len(r.spec_token_ids) for r in requests], dtype=np.int64)
+    if structured:
+        drafts *= [not (r.use_structured_output and escapes_the_grammar(r)) for r in requests]
+    return drafts
+
+
+def _to_go(request: Any, ahead: bool) -> int:
+    """Tokens of a request that are not surely emitted, nor by the steps under way."""
+    under_way = ahead or request.num_output_placeholders > 0
+    return int(request.num_prompt_tokens + request.max_tokens - request.num_tokens - under_way)
 
 
 def escapes_the_grammar(request: Any) -> bool:

@@ -39,7 +39,7 @@ class BlockBudget:
         return requests * self._most_new + self._blocks_of(prompt_tokens)
 
     def draft_limit(
-        self, requests: Sequence[Any], drafts: Sequence[int], prompt_tokens: int
+        self, requests: Sequence[Any], drafts: IntArray, prompt_tokens: int
     ) -> IntArray | None:
         """[B] drafts that find blocks; None if memory is no limit, or K can't prevent anything.
 
@@ -60,8 +60,7 @@ class BlockBudget:
         if free < 0:
             return None  # a request is preempted whatever K is
         limit = np.full(len(requests), self._kmax, dtype=np.int64)
-        for place, request in enumerate(requests):
-            wanted = drafts[place]
+        for place, (request, wanted) in enumerate(zip(requests, drafts.tolist(), strict=True)):
             if not wanted:
                 continue
             more = self._new_blocks(request, wanted) - bare[place]

@@ -11,8 +11,9 @@ request that was preempted or has ended since is left out. Two kinds of drafts a
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
+from itertools import compress
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,7 +22,10 @@ from adaptive_spec.adapters.vllm.copied_drafts import Copied
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 from adaptive_spec.adapters.vllm.lookup import LookedUp, agreement
 from adaptive_spec.engines.driver import Step
-from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.per_request import sum_of
+from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
+
+_Value = TypeVar("_Value")
 
 
 class _Everybody(Container[str]):
@@ -119,12 +123,9 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
     """The outcome, after vLLM has processed the results; None if no request decoded in the step."""
     step, results = arrived.step, arrived.results
     output, context = step.output, step.context
-    scheduled, drafts = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
-    names, rows = context.request_ids, None
-    tokens = [scheduled.get(name, 0) for name in names]
-    batch_size, batch_tokens = len(names), sum(tokens)
-    context_tokens = sum(context.context_tokens.tolist())
-    verified = [len(drafts.get(name, ())) for name in names]
+    names = context.request_ids
+    tokens = _by_name(output.num_scheduled_tokens, names, 0)
+    verified = list(map(len, _by_name(output.scheduled_spec_decode_tokens, names, ())))
     if 0 in tokens:
         ran = [row for row, count in enumerate(tokens) if count]
         if not ran:
@@ -134,31 +135,28 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
     elif not names:
         return None
     else:
+        batch_size, context_tokens = len(names), sum_of(context.context_tokens)
         ragged = min(verified) < max(verified)
-    index_of = results.req_id_to_index
-    places = [index_of.get(name, -1) for name in names]
+    places = _by_name(results.req_id_to_index, names, -1)
     generated = [*arrived.generated, 0]  # 0 at place -1: not in the results
     counts = [generated[place] for place in places]
+    slots, found, taken = context.slots, step.drafts_found, step.plan.from_lookup
     if step.lost or 0 in counts:
-        rows = [
-            row
-            for row, (name, count) in enumerate(zip(names, counts, strict=True))
-            if count and name not in step.lost
-        ]
-        names = [names[row] for row in rows]
-        verified = [verified[row] for row in rows]
-        places = [places[row] for row in rows]
-        counts = [counts[row] for row in rows]
+        kept = [bool(n) and name not in step.lost for name, n in zip(names, counts, strict=True)]
+        names, verified, places, counts = (
+            list(compress(column, kept)) for column in (names, verified, places, counts)
+        )
+        rows = np.flatnonzero(kept)
+        slots = slots[rows]
+        found = None if found is None else list(compress(found, kept))
+        taken = None if taken is None else taken[rows]
     if output.num_invalid_spec_tokens:
         invalid = output.num_invalid_spec_tokens
         verified = [k - invalid.get(name, 0) for k, name in zip(verified, names, strict=True)]
     sampled = results.sampled_token_ids
     agreed = None
-    if step.drafts_found is not None:
-        copies = step.drafts_found
-        if rows is not None:
-            copies = [copies[row] for row in rows]
-        agreed = agreement(copies, [sampled[place] for place in places])
+    if found is not None:
+        agreed = agreement(found, [sampled[place] for place in places])
     sent = [len(sampled[place]) for place in places]
     if step.not_drafted:
         verified = [
@@ -166,13 +164,12 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         ]
     if sent != counts:  # a stop cuts off what follows
         cut = zip(verified, sent, counts, strict=True)
-        verified = [min(k, kept) if kept < count else k for k, kept, count in cut]
-    right = [k if count > k else count - 1 for count, k in zip(counts, verified, strict=True)]
-    columns: IntArray = np.array((verified, right, sent), dtype=np.int64)
-    k_i, accepted, emitted = columns
-    copies_of = step.plan.from_lookup
-    if agreed is not None and copies_of is not None:
-        taken = copies_of if rows is None else copies_of[rows]
+        verified = [min(k, left) if left < count else k for k, left, count in cut]
+    right = [min(k, count - 1) for k, count in zip(verified, counts, strict=True)]
+    k_i, accepted, emitted = (
+        np.array(column, dtype=np.int64) for column in (verified, right, sent)
+    )
+    if agreed is not None and taken is not None:
         # A copied draft that is what was emitted has been accepted.
         step.not_copied = int(np.sum(accepted[taken] < np.minimum(agreed, k_i)[taken]))
     shown = None
@@ -180,14 +177,14 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
     return StepOutcome(
         step=context.step,
-        slots=context.slots if rows is None else context.slots[np.array(rows, dtype=np.int64)],
+        slots=slots,
         verified=k_i,
         accepted=accepted,
         emitted=emitted,
         batch_size=batch_size,
-        batch_tokens=batch_tokens,
+        batch_tokens=sum(tokens),
         context_tokens=context_tokens,
-        prefill_tokens=output.total_num_scheduled_tokens - batch_tokens,
+        prefill_tokens=output.total_num_scheduled_tokens - sum(tokens),
         # A plain number, also after OFF-cold.
         draft_depth=int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes,
         ragged=ragged,
@@ -197,3 +194,10 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         entropy=None if shown is None else shown[1],
         lookup_agreed=agreed,
     )
+
+
+def _by_name(table: Mapping[str, _Value], names: Sequence[str], missing: _Value) -> list[_Value]:
+    """[B] values of these names; most tables have just these, in this order."""
+    if [*table] == names:
+        return [*table.values()]
+    return [table.get(name, missing) for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from adaptive_spec.engines.hints import KEYS, MAX_TASKS, FlatHints, RecentNumbers
+from adaptive_spec.engines.hints import KEYS, MAX_TASKS, NO_CAP, FlatHints, RecentNumbers
 from adaptive_spec.engines.request_table import RequestConstants
 
 MAX_KINDS = 128
@@ -42,6 +42,9 @@ class RequestReader:
         return RequestConstants(
             hints._replace(task=self._task_of(hints.task, request)),
             temperature=sampling.temperature if sampling is not None else 0.0,
+            prompt_tokens=request.num_prompt_tokens,
+            # What a session may emit grows with its prompt.
+            most_output=NO_CAP if getattr(request, "resumable", False) else request.max_tokens,
         )
 
     def _labelled(self, number: int, label: str) -> None:

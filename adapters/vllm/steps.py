@@ -68,7 +68,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         reader = RequestReader(counters.ignored_hint, honoured, counters.name_task)
         table = RequestTable(slots, reader.read)
         self._lookup = lookup
-        self._builder = ContextBuilder(scheduler, controller.capability, slots, table, lookup)
+        self._builder = ContextBuilder(scheduler, controller.capability, table, lookup)
         self._builder.drafter_limit = drafter_limit(scheduler.vllm_config)
         self._builder.matches = text_matches(scheduler.vllm_config)
         self._builder.shows_matches = controller.config.confidence

@@ -11,7 +11,7 @@ import math
 import msgspec
 import numpy as np
 
-from adaptive_spec.per_request import exceeds, highest_of, lowest_of
+from adaptive_spec.per_request import exceeds, highest_of, lowest_of, sum_of
 from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
 
@@ -140,11 +140,11 @@ def plan_fault(plan: object, context: StepContext) -> str:
     if lowest_of(verify) < 0 or exceeds(verify, limit):
         return "plan.verify leaves 0..draft_available"
     if context.capability.level is Level.UNIFORM and verify.size:
-        k = int(verify.max())
-        if (verify != np.minimum(k, context.draft_available)).any():
+        k, ladder = highest_of(verify), context.capability.uniform_values
+        # None is above its limit, so that equal sums mean equal rows.
+        if sum_of(verify) != sum_of(np.minimum(k, context.draft_available)):
             return "plan.verify is not uniform on an engine that needs one K per batch"
-        if k not in context.capability.uniform_values and (context.draft_available > k).any():
-            ladder = context.capability.uniform_values
+        if k not in ladder and highest_of(context.draft_available) > k:
             return f"plan.verify is not in the engine's ladder: K = {k}, {ladder}"
     mode: object = plan.mode
     reason: object = plan.reason

@@ -7,15 +7,21 @@ costs one dict look-up per request. The next request of a freed slot overwrites 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from adaptive_spec.engines.hints import NO_CAP, NO_HINTS, Hints
-from adaptive_spec.per_request import RequestSlots, SlotArray, floats, integers
-from adaptive_spec.step import BoolArray, IntArray
+from adaptive_spec.per_request import (
+    RequestSlots,
+    SlotArray,
+    floats,
+    highest_of,
+    integers,
+    lowest_of,
+)
+from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,6 +42,46 @@ class RequestConstants(NamedTuple):
     most_output: int = NO_CAP
 
 
+class RequestRows(NamedTuple):
+    """Constants of the requests of a batch; one value while the same requests decode.
+
+    Attributes:
+        names: [B] the engine's own ids.
+        version: `RequestTable.version`.
+        slots: [B] slots of the requests.
+        draft_cap: [B] most drafts of the drafter to verify, `NO_CAP` without a cap; 0 once the
+            drafter has lost the request.
+        copied_cap: [B] most copied drafts to verify, which need no drafter.
+        task: [B] number of the task label; -1 without one.
+        prompt_tokens: [B] length of the prompt.
+        most_output: [B] most tokens that the request may emit.
+        tpot_target: [B] requested seconds per output token; inf without a target.
+        temperature: [B] sampling temperature; 0 where decoding is greedy.
+        opted_out: [B] whether the client wants no speculation; None where no client does.
+    """
+
+    names: list[str]
+    version: int
+    slots: IntArray
+    draft_cap: IntArray
+    copied_cap: IntArray
+    task: IntArray
+    prompt_tokens: IntArray
+    most_output: IntArray
+    tpot_target: FloatArray
+    temperature: FloatArray
+    opted_out: BoolArray | None
+
+    def depth_cap(self, kmax: int) -> IntArray:
+        """Return [B] the drafts to count on in choosing a depth.
+
+        That is the largest cap of a request in the batch for all that are drafted for, so that a
+        client's cap does not make drafting shallower for others, and 0 for the rest.
+        """
+        caps = self.draft_cap
+        return np.where(caps > 0, min(highest_of(caps), kmax), 0)
+
+
 class RequestTable:
     """Constants of live requests.
 
@@ -43,28 +89,15 @@ class RequestTable:
         slots: slots of the controller.
         read: the adapter's reader of one engine request. A request that the reader fails on has
             the defaults of `RequestConstants`: it must not stop the plans of all others.
-
-    Attributes:
-        draft_cap: [slot] most drafts of the drafter to verify, `NO_CAP` without a cap; 0 once the
-            drafter has lost the request.
-        copied_cap: [slot] most copied drafts to verify, which need no drafter.
-        tpot_target: [slot] requested seconds per output token; inf without a target.
-        task: [slot] number of the task label; -1 without one.
-        temperature: [slot] sampling temperature; 0 where decoding is greedy.
-        prompt_tokens: [slot] length of the prompt.
-        most_output: [slot] most tokens that the request may emit.
     """
 
     def __init__(self, slots: RequestSlots, read: Callable[[Any], RequestConstants]) -> None:
         self._slots = slots
         self._read = read
-        self.draft_cap = integers(NO_CAP)
-        self.copied_cap = integers(NO_CAP)
-        self.tpot_target = floats(math.inf)
-        self.task = integers(-1)
-        self.temperature = floats(0.0)
-        self.prompt_tokens = integers(0)
-        self.most_output = integers(NO_CAP)
+        # Columns as in `RequestRows`: draft_cap to most_output; tpot_target and temperature.
+        self._whole = integers(0, 5)
+        self._real = floats(0.0, 2)
+        self._rows: RequestRows | None = None
         self._stops = 0
         self._own_columns: list[SlotArray[np.int64]] = []
 
@@ -103,35 +136,59 @@ class RequestTable:
             )
         slot = self._slots.assign(name)
         row = np.array([slot])
-        hints = constants.hints
-        self.draft_cap[row] = self.copied_cap[row] = hints.draft_cap
-        self.tpot_target[row] = hints.tpot_seconds
-        self.task[row] = hints.task
-        self.temperature[row] = constants.temperature
-        self.prompt_tokens[row] = constants.prompt_tokens
-        self.most_output[row] = constants.most_output
+        hints, cap = constants.hints, constants.hints.draft_cap
+        self._whole[row] = np.array(
+            [cap, cap, hints.task, constants.prompt_tokens, constants.most_output]
+        )
+        self._real[row] = np.array([hints.tpot_seconds, constants.temperature])
         for column in self._own_columns:
             column.reset(row)
         return slot
 
-    def opted_out(self, slots: IntArray) -> BoolArray | None:
-        """Return [B] whether the client wants no speculation; None where no client does."""
-        opted_out: BoolArray = self.copied_cap[slots] == 0
-        return opted_out if opted_out.any() else None
+    def rows_of(self, names: list[str], requests: Sequence[Any]) -> RequestRows:
+        """Return the constants of a batch; read the requests that are new.
 
-    def depth_cap(self, slots: IntArray, kmax: int) -> IntArray:
-        """Return [B] the drafts to count on in choosing a depth.
-
-        That is the largest cap of a request in the batch for all that are drafted for, so that a
-        client's cap does not make drafting shallower for others, and 0 for the rest.
+        Args:
+            names: [B] the engine's own ids of the requests.
+            requests: [B] the engine's request objects.
         """
-        caps = self.draft_cap[slots]
-        return np.where(caps > 0, min(int(caps.max(initial=0)), kmax), 0)
+        rows = self._rows
+        if rows is None or not self.holds(names):
+            found = self._slots.of(names)
+            if None in found:
+                pairs = zip(found, names, requests, strict=True)
+                found = [self.enter(n, r) if slot is None else slot for slot, n, r in pairs]
+            slots: IntArray = np.array(found, dtype=np.int64)
+            cap, copied, task, prompt, most = self._whole[slots].T.copy()
+            target, temperature = self._real[slots].T.copy()
+            self._rows = rows = RequestRows(
+                names,
+                self.version,
+                slots,
+                cap,
+                copied,
+                task,
+                prompt,
+                most,
+                target,
+                temperature,
+                opted_out=copied == 0 if lowest_of(copied) == 0 else None,
+            )
+        return rows
+
+    def holds(self, names: list[str]) -> bool:
+        """Return whether the batch read last is of these requests, and none has ended since."""
+        rows = self._rows
+        return rows is not None and rows.version == self.version and rows.names == names
+
+    def knows(self, name: str) -> bool:
+        """Return whether a request has a slot."""
+        return name in self._slots
 
     def stop_drafting(self, slots: IntArray) -> int:
         """Draft for these requests no more; return how many had a cap above 0."""
-        stopped = slots[self.draft_cap[slots] > 0]
+        stopped = slots[self._whole[slots][:, 0] > 0]
         self._slots.without_drafter.update(stopped.tolist())
-        self.draft_cap[slots] = 0
+        self._whole.rows[stopped, 0] = 0
         self._stops += 1
         return len(stopped)

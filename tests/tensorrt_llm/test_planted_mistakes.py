@@ -14,7 +14,7 @@ from simulated_ranks import run_ranks
 
 from adaptive_spec.adapters.tensorrt_llm import capability, context, ladder, rules, steps
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
-from adaptive_spec.adapters.tensorrt_llm.context import ContextBuilder
+from adaptive_spec.adapters.tensorrt_llm.context import ContextBuilder, is_real
 from adaptive_spec.engines.driver import PendingSteps
 
 RANDOM = "harness.random_policy:RandomPolicy"
@@ -45,15 +45,15 @@ def test_lengths_of_upstreams_lists_taken_for_drafts_at_hand(
 ) -> None:
     """Under the overlap scheduler they are an iteration behind."""
 
-    def slot_of(self: Any, request: Any) -> int:
-        slot = int(own(self, request))
-        self._drafted[np.array([slot])] = len(request.py_draft_tokens)
-        return slot
+    def build(self: Any, step: int, now: float, batch: Any, *args: Any) -> Any:
+        for request in filter(is_real, batch.generation_requests):
+            self._drafted[np.array([self.slot_of(request)])] = len(request.py_draft_tokens)
+        return own(self, step, now, batch, *args)
 
-    own = ContextBuilder.slot_of
+    own = ContextBuilder.build
     record = Record(monkeypatch.setattr)
     switched_on(policy=RANDOM)
-    monkeypatch.setattr(ContextBuilder, "slot_of", slot_of)
+    monkeypatch.setattr(ContextBuilder, "build", build)
     executor = random_run(import_stand_in())
     with pytest.raises(AssertionError, match="filler counted"):
         check_labels(record, executor.engine.truth)

@@ -90,10 +90,12 @@ def test_only_clients_who_want_no_drafts_have_opted_out() -> None:
     assert driver._planned is not None
     slots = driver._planned.context.slots
     driver._builder._table.stop_drafting(slots[:1])  # as for a request without the drafter's state
-    for opted_out in (driver._planned.context.opted_out, driver._builder._table.opted_out(slots)):
+    rows_of = driver._builder._table.rows_of
+    again = rows_of(["lost", "out", "a"], [lost, out, None])
+    for opted_out in (driver._planned.context.opted_out, again.opted_out):
         assert opted_out is not None
         assert opted_out.tolist() == [False, True, False]
-    assert driver._builder._table.opted_out(slots[::2]) is None
+    assert rows_of(["lost", "a"], [lost, None]).opted_out is None
 
 
 def test_model_length_counts_what_is_on_its_way() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adaptive_spec.adapters.vllm.kv_blocks import BlockBudget
@@ -41,7 +42,7 @@ def limits(
         ),
     )
     budget = BlockBudget(scheduler, KMAX)
-    found = budget.draft_limit(requests, [drafts] * len(requests), prompt)
+    found = budget.draft_limit(requests, np.full(len(requests), drafts), prompt)
     return None if found is None else found.tolist()
 
 

@@ -17,8 +17,9 @@ from adaptive_spec.per_request import RequestSlots
 COLUMNS = ("draft_cap", "tpot_target", "task", "temperature", "prompt_tokens", "most_output")
 
 
-def row_of(table: RequestTable, slot: int) -> list[Any]:
-    return [getattr(table, name)[np.array([slot])].item() for name in COLUMNS]
+def row_of(table: RequestTable, name: str) -> list[Any]:
+    rows = table.rows_of([name], [None])
+    return [getattr(rows, column).item() for column in COLUMNS]
 
 
 def given_constants(request: Any) -> RequestConstants:
@@ -28,8 +29,8 @@ def given_constants(request: Any) -> RequestConstants:
 
 def test_what_an_adapter_does_not_read_keeps_its_fill() -> None:
     table = RequestTable(RequestSlots(), given_constants)
-    slot = table.enter("a", RequestConstants(temperature=0.5))
-    assert row_of(table, slot) == [NO_CAP, math.inf, -1, 0.5, 0, NO_CAP]
+    table.enter("a", RequestConstants(temperature=0.5))
+    assert row_of(table, "a") == [NO_CAP, math.inf, -1, 0.5, 0, NO_CAP]
 
 
 def test_a_known_request_is_not_read_again() -> None:
@@ -65,10 +66,10 @@ def test_no_row_shows_an_earlier_owner(
             continue
         request = SimpleNamespace(cap=cap) if readable else SimpleNamespace()
         if not readable:
-            slot, unreadable = table.slot_of(name, request), slots.unreadable
+            table.slot_of(name, request)
             if name not in caps:
-                assert unreadable
-                assert row_of(table, slot) == [NO_CAP, math.inf, -1, 0.0, 0, NO_CAP]
+                assert slots.unreadable
+                assert row_of(table, name) == [NO_CAP, math.inf, -1, 0.0, 0, NO_CAP]
                 slots.release(name)
             continue
         row = np.array([table.slot_of(name, request)])
@@ -76,16 +77,16 @@ def test_no_row_shows_an_earlier_owner(
         drafted[row] = 1 + cap
         caps[name] = cap
     for name, cap in caps.items():
-        slot = slots.assign(name)
-        assert row_of(table, slot) == [cap, 1.0 + cap, cap, 0.1, 7, 8]
-        assert drafted[np.array([slot])] == 1 + cap
+        assert row_of(table, name) == [cap, 1.0 + cap, cap, 0.1, 7, 8]
+        assert drafted[np.array([slots.assign(name)])] == 1 + cap
 
 
 def test_rows_grow_with_the_requests_alive() -> None:
     table = RequestTable(RequestSlots(), given_constants)
-    for number in range(500):
-        table.enter(str(number), RequestConstants(most_output=number))
-    assert table.most_output[np.arange(500)].tolist() == list(range(500))
+    requests = [RequestConstants(most_output=number) for number in range(500)]
+    rows = table.rows_of(list(map(str, range(500))), requests)
+    assert rows.most_output.tolist() == list(range(500))
+    assert table.rows_of(list(map(str, range(500))), requests) is rows
 
 
 def test_stopping_drafts_counts_only_requests_that_had_any() -> None:
@@ -95,8 +96,9 @@ def test_stopping_drafts_counts_only_requests_that_had_any() -> None:
     both = np.array([capped, free])
     assert table.stop_drafting(both) == 1
     assert table.stop_drafting(both) == 0
-    assert table.draft_cap[both].tolist() == [0, 0]
-    assert table.copied_cap[both].tolist() == [0, NO_CAP], "copies need no drafter"
+    rows = table.rows_of(["capped", "free"], [None, None])
+    assert rows.draft_cap.tolist() == [0, 0]
+    assert rows.copied_cap.tolist() == [0, NO_CAP], "copies need no drafter"
     assert table.stop_drafting(np.array([], dtype=np.int64)) == 0
 
 
@@ -104,14 +106,9 @@ def test_a_clients_cap_makes_drafting_shallower_for_nobody_else() -> None:
     slots = RequestSlots()
     table = RequestTable(slots, given_constants)
     caps = {"a": 1, "b": 3, "c": 0}
-    rows = np.array(
-        [
-            table.enter(name, RequestConstants(Hints(cap, math.inf, -1), 0.0, 7, 8))
-            for name, cap in caps.items()
-        ]
-    )
-    assert table.depth_cap(rows, 5).tolist() == [3, 3, 0]
-    assert table.depth_cap(rows[:1], 5).tolist() == [1]
+    requests = [RequestConstants(Hints(cap, math.inf, -1), 0.0, 7, 8) for cap in caps.values()]
+    assert table.rows_of(list(caps), requests).depth_cap(5).tolist() == [3, 3, 0]
+    assert table.rows_of(["a"], requests[:1]).depth_cap(5).tolist() == [1]
 
 
 def test_requests_that_lose_the_drafter_are_counted_until_they_end() -> None:

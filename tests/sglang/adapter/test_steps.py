@@ -374,6 +374,6 @@ def test_filler_in_place_of_drafts_is_no_label() -> None:
     vars(result)[FOUND] = np.array([0, 2, 2, 1])
     step = RunningStep([request.rid for request in requests])
     reading = Reading(step, 0.01, 1.0, result, Batch(requests))
-    assert reading.verified.tolist() == [0, 2, 1]
+    assert reading.verified == [0, 2, 1]
     own = Reading(step, 0.01, 1.0, Result([1, 2], k=3), Batch(requests[2:]))
-    assert own.verified.tolist() == [3, 3]
+    assert own.verified == [3, 3]
