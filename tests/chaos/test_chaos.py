@@ -22,8 +22,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 WORLDS, STEPS, FEW_STEPS = 16, 1_250, 300
 """With all other policies 3 x 10^4 steps."""
-MOST_VALUES = 60_000
-"""Entries of arrays and containers that a controller may hold once all its requests have ended."""
+MOST_VALUES = 90_000
+"""Entries of arrays and containers that a controller may hold once all its requests have ended;
+40,000 are the longest runs of the requests that ended last."""
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from engines import Engine, Job
 from scenarios import prompts
 
 from adaptive_spec.operation import stuck_requests
 from adaptive_spec.operation.stuck_requests import Stuck
 
+torch = pytest.importorskip("torch", reason="the stage with vLLM runs these tests")
 pytestmark = pytest.mark.engine
 
 ADAPTIVE = {"policy": "static", "options": {"k": 3}}
