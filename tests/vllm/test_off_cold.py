@@ -34,6 +34,7 @@ class Known:
 
     sampling_params = lora_request = None
     use_structured_output = False
+    num_prompt_tokens, max_tokens = 30, 40
 
     def __init__(self, name: str) -> None:
         self.request_id = name
@@ -53,12 +54,8 @@ def test_who_ran_without_the_drafter_is_not_drafted_for_again() -> None:
     assert counters.events == {}
     state.launched(cold, requests)
     state.launched(cold, requests)
-    rows = np.array([slots.assign(name) for name in "abc"])
-    assert dict(zip("abc", table.draft_cap[rows].tolist(), strict=True)) == {
-        "a": 0,
-        "b": 0,
-        "c": NO_CAP,
-    }
+    rows = table.rows_of(list("abc"), list(requests.values()))
+    assert rows.draft_cap.tolist() == [0, 0, NO_CAP]
     assert counters.events["requests_not_drafted_after_off_cold"] == 2
     assert len(slots.without_drafter) == 2
     state.launched(_with_drafter(0, 32, 64), requests)
@@ -67,8 +64,8 @@ def test_who_ran_without_the_drafter_is_not_drafted_for_again() -> None:
         slots.release(name)
     assert not slots.without_drafter
     for turn in range(40):  # whoever gets the rows next is drafted for
-        slot = table.enter(f"later-{turn}", Known(f"later-{turn}"))
-        assert table.draft_cap[np.array([slot])] == NO_CAP
+        rows = table.rows_of([f"later-{turn}"], [Known(f"later-{turn}")])
+        assert rows.draft_cap.tolist() == [NO_CAP]
 
 
 def _with_drafter(*reused: int) -> Any:
