@@ -22,7 +22,6 @@ from adaptive_spec.adapters.vllm.copied_drafts import Copied
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 from adaptive_spec.adapters.vllm.lookup import LookedUp, agreement
 from adaptive_spec.engines.driver import Step
-from adaptive_spec.per_request import sum_of
 from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
 
 _Value = TypeVar("_Value")
@@ -126,17 +125,11 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
     names = context.request_ids
     tokens = _by_name(output.num_scheduled_tokens, names, 0)
     verified = list(map(len, _by_name(output.scheduled_spec_decode_tokens, names, ())))
-    if 0 in tokens:
-        ran = [row for row, count in enumerate(tokens) if count]
-        if not ran:
-            return None
-        batch_size, context_tokens = len(ran), int(context.context_tokens[ran].sum())
-        ragged = len({verified[row] for row in ran}) > 1
-    elif not names:
+    batch_size = len(names) - tokens.count(0)
+    if not batch_size:
         return None
-    else:
-        batch_size, context_tokens = len(names), sum_of(context.context_tokens)
-        ragged = min(verified) < max(verified)
+    context_tokens = sum(compress(context.context_tokens.tolist(), tokens))
+    ragged = len(set(compress(verified, tokens))) > 1
     places = _by_name(results.req_id_to_index, names, -1)
     generated = [*arrived.generated, 0]  # 0 at place -1: not in the results
     counts = [generated[place] for place in places]
@@ -146,10 +139,10 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
         names, verified, places, counts = (
             list(compress(column, kept)) for column in (names, verified, places, counts)
         )
-        rows = np.flatnonzero(kept)
-        slots = slots[rows]
+        mask = np.array(kept)
+        slots = slots[mask]
         found = None if found is None else list(compress(found, kept))
-        taken = None if taken is None else taken[rows]
+        taken = None if taken is None else taken[mask]
     if output.num_invalid_spec_tokens:
         invalid = output.num_invalid_spec_tokens
         verified = [k - invalid.get(name, 0) for k, name in zip(verified, names, strict=True)]
@@ -165,7 +158,7 @@ def build_outcome(arrived: Arrived) -> StepOutcome | None:
     if sent != counts:  # a stop cuts off what follows
         cut = zip(verified, sent, counts, strict=True)
         verified = [min(k, left) if left < count else k for k, left, count in cut]
-    right = [min(k, count - 1) for k, count in zip(verified, counts, strict=True)]
+    right = [k if count > k else count - 1 for count, k in zip(counts, verified, strict=True)]
     k_i, accepted, emitted = (
         np.array(column, dtype=np.int64) for column in (verified, right, sent)
     )

@@ -74,6 +74,17 @@ def test_drafts_are_limited(changes: dict[str, Any], available: int, possible: i
     assert context.draft_possible.tolist() == [possible]
 
 
+@pytest.mark.parametrize("changes", [{"resumable": True}, {"lora_request": "unreadable"}])
+def test_an_end_that_moves_or_could_not_be_read_limits_drafts(changes: dict[str, Any]) -> None:
+    request = Request("a", **changes)
+    driver = driver_for(scheduler_with(request))
+    for most, available in ((100, KMAX), (13, 2)):
+        request.max_tokens = most
+        driver.before_schedule()
+        assert driver._planned is not None
+        assert driver._planned.context.draft_available.tolist() == [available]
+
+
 def test_a_cap_does_not_make_drafting_shallower_for_others() -> None:
     capped = Request("capped", sampling_params=hinted(adaptive_spec_k_cap=1))
     out = Request("out", sampling_params=hinted(adaptive_spec_off=1))

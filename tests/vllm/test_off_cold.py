@@ -34,7 +34,7 @@ class Known:
 
     sampling_params = lora_request = None
     use_structured_output = False
-    num_prompt_tokens, max_tokens = 8, 16
+    num_prompt_tokens, max_tokens = 30, 40
 
     def __init__(self, name: str) -> None:
         self.request_id = name
@@ -64,8 +64,8 @@ def test_who_ran_without_the_drafter_is_not_drafted_for_again() -> None:
         slots.release(name)
     assert not slots.without_drafter
     for turn in range(40):  # whoever gets the rows next is drafted for
-        later = Known(f"later-{turn}")
-        assert table.rows_of([later.request_id], [later]).draft_cap.tolist() == [NO_CAP]
+        rows = table.rows_of([f"later-{turn}"], [Known(f"later-{turn}")])
+        assert rows.draft_cap.tolist() == [NO_CAP]
 
 
 def _with_drafter(*reused: int) -> Any:
