@@ -20,7 +20,7 @@ from benchmarks.judge.real.worker import Task
 pytestmark = pytest.mark.engine
 
 DEVICE = DEVICES["h100-8b"]
-LOAD = Load(name="8", pieces=((8, 24),))
+LOAD = Load(name="8", pieces=((8, 48),))
 STATIC = "k1", "k2", "k4"
 Runs = dict[str, Run]
 
