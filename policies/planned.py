@@ -304,7 +304,7 @@ class PlannedPolicy:
             and not self._cold_trial.recovering(context),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
-            # What is known of acceptance is from before it went off, but for the probe's requests.
+            # Only the probe's requests show acceptance as it is now.
             self._acceptance.widen(centre=True)
         if not self._modes.probing:
             if _WRONG < self._probe_error < math.inf:

@@ -43,7 +43,7 @@ class RequestReader:
             hints._replace(task=self._task_of(hints.task, request)),
             temperature=sampling.temperature if sampling is not None else 0.0,
             prompt_tokens=request.num_prompt_tokens,
-            # What a session may emit grows with its prompt.
+            # A session may emit more as its prompt grows.
             most_output=NO_CAP if getattr(request, "resumable", False) else request.max_tokens,
         )
 

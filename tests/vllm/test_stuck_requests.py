@@ -46,7 +46,7 @@ def zeros(engine: Engine, step: int) -> None:
 
 
 def damaged_cache(engine: Engine, _: int) -> None:
-    """What the drafter has kept of earlier tokens is not theirs."""
+    """Overwrite the drafter's KV of earlier tokens."""
     layers = engine.core.vllm_config.compilation_config.static_forward_context
     with torch.no_grad():
         for name in engine.runner.drafter._draft_attn_layer_names:
