@@ -91,7 +91,7 @@ class Reading:
     def applied(self) -> None:
         """Count the emitted tokens: SGLang has appended them and applied its stop conditions."""
         for row, request in enumerate(self.requests):
-            # What was accepted beyond a request's end does not count.
+            # Drafts accepted beyond a request's end do not count.
             end = getattr(request, "finished_len", None)
             self.emitted[row] += len(request.output_ids) if end is None else end
 

@@ -233,7 +233,10 @@ class Controller:
         known = np.array([slot for slot in slots if slot is not None], dtype=np.int64)
         if known.size == 0:
             return
-        self._counters.ending(known)
+        try:
+            self._counters.ending(known)
+        except Exception as error:
+            self.fault(f"end raised {type(error).__name__}: {error}")
         try:
             self.policy.forget(known)
         except POLICY_ERRORS as error:

@@ -348,3 +348,21 @@ def test_failures_are_forgiven_after_many_good_decisions() -> None:
         for _ in range(FORGIVEN_AFTER):
             breaker.succeeded()
     assert [breaker.failed(0.0) for _ in range(3)] == [False, False, True]
+
+
+def test_a_fault_in_counting_the_end_of_a_request_neither_raises_nor_keeps_its_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy, forgotten = StaticPolicy(StaticOptions()), []
+    of = Controller(policy, FULL, Config())
+    slot = of.slots.assign("a")
+
+    def broken(slots: Any) -> None:
+        raise ValueError(f"slots {slots}")
+
+    monkeypatch.setattr(of._counters, "ending", broken)
+    monkeypatch.setattr(policy, "forget", forgotten.append)
+    of.finish(["a"])
+    assert [slots.tolist() for slots in forgotten] == [[slot]]
+    assert sum(of.counters.failures.values()) == 1
+    assert not len(of.slots)
