@@ -248,6 +248,35 @@ def test_tokens_of_the_other_traffic_are_those_without_speculation(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(0)
+def test_several_thinking_sections_with_a_budget_give_the_text_of_no_speculation(
+    v2: V2Engines, random_policy: dict[str, Any]
+) -> None:
+    """On runner V1 vLLM's own text depends on the number of drafts here: docs/losslessness.md."""
+    reasoning = pytest.importorskip("vllm.config.reasoning", reason="this vLLM has no budget")
+    thinks = {
+        "reasoning_config": reasoning.ReasoningConfig(
+            reasoning_start_str=" (", reasoning_end_str=")"
+        ),
+        **(SMALL | {"max_model_len": 256, "num_gpu_blocks_override": 64}),
+    }
+    again = "* Classes whose instances can be type arguments to generic c ("
+    texts = [again, *(f"{text[:60]} (" for text in prompts(8, 5))]
+    free = [Job(f"r{n}", text, n, {"max_tokens": 48}) for n, text in enumerate(texts)]
+    bound = [replace(job, options=job.options | {"thinking_token_budget": 5}) for job in free]
+
+    def tokens(observed: Observed) -> dict[str, tuple[int, ...]]:
+        return {name: answer.tokens[0] for name, answer in observed.answers.items()}
+
+    want = tokens(v2.run(bound, **thinks))
+    without = tokens(v2.run(free, **thinks))
+    assert sum(want[name] != without[name] for name in want) >= 3, "budgets change these texts"
+    assert tokens(v2.run(bound, "draft_model", **thinks)) == want
+    adaptive = random_policy | {"fail_open": PATIENT}
+    assert tokens(v2.run(bound, "draft_model", adaptive=adaptive, **thinks)) == want
+
+
+@pytest.mark.long
 @pytest.mark.statistics
 @pytest.mark.timeout(0)
 def test_distribution_at_temperature(
