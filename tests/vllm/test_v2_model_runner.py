@@ -23,7 +23,7 @@ SAMPLES_PER_PROMPT = 240
 """Against 16 times as many of the target, a temperature of 0.7 for 0.8 is noticed, 0.9 is not."""
 
 CONFIGURATIONS = [
-    pytest.param(("draft_model", False), id="draft_model-sync"),
+    pytest.param(("draft_model", False), id="draft_model-sync", marks=pytest.mark.long),
     pytest.param(("draft_model", True), id="draft_model-async", marks=pytest.mark.long),
     pytest.param(("eagle", False), id="eagle-sync", marks=pytest.mark.long),
     pytest.param(("eagle", True), id="eagle-async"),
@@ -162,10 +162,8 @@ def test_tokens_are_the_same_where_requests_take_turns_as_in_a_pipeline(
     assert observed.left == 0
 
 
-@pytest.mark.parametrize(
-    ("method", "asynchronous"),
-    [("eagle", True), pytest.param("draft_model", False, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("method", "asynchronous"), [("eagle", True), ("draft_model", False)])
 def test_tokens_are_the_same_with_two_sources_of_drafts(
     v2: V2Engines,
     unspeculated: Observed,

@@ -174,6 +174,7 @@ def test_where_drafting_does_not_pay_the_advice_is_no_speculation(tmp_path):
     assert found.leave_out_from == 1
 
 
+@pytest.mark.long
 def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
     """vllm#44697: each verified token crosses PCIe between the stages, and drafting does, too.
 
