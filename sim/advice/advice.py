@@ -217,7 +217,7 @@ class _Predictor:
     def __init__(self, seen: Advice, whole: World, steps: TimedSteps, resamplings: int) -> None:
         self._seen = seen
         self._loads = [load.clients for load in seen.loads]
-        self._shares = [load.share for load in seen.loads]
+        self._tokens = [load.share * load.tokens_per_second for load in seen.loads]
         largest = self._loads[-1]
         self._beyond = [n for n in (2 * largest, 4 * largest) if n <= _MOST_CLIENTS]
         worlds = halves(whole, steps, -(-resamplings // 2))
@@ -289,7 +289,7 @@ class _Predictor:
         return float(np.mean([each.tokens_per_second for each in outcomes]))
 
     def _speed(self, world: str, name: str) -> float:
-        return self._runs.speed(world, name, self._loads, self._shares)
+        return self._runs.speed(world, name, self._loads, self._tokens)
 
     def _gain(self, name: str, over: str = setups.NO_SPECULATION) -> float:
         """Ratio of two set-ups' tokens per second over both halves."""
@@ -379,7 +379,7 @@ class _Predictor:
             tokens_per_second=sum(self._speed(half, set_up.name) for half in HALVES) / 2,
             gain=self._gain(set_up.name),
             interval=self._interval(set_up.name) if decided else None,
-            tpot_ms=_tpot(recorded, 2 * self._shares),
+            tpot_ms=_tpot(recorded, 2 * self._tokens),
             lines=set_up.lines,
         )
 
@@ -388,7 +388,7 @@ class _Predictor:
         loads = [change.load * clients for clients in self._loads]
 
         def speed(name: str) -> float:
-            return sum(self._runs.speed(world, name, loads, self._shares) for world in worlds)
+            return sum(self._runs.speed(world, name, loads, self._tokens) for world in worlds)
 
         none = speed(setups.NO_SPECULATION)
         return WhatIf(name=change.name, native=speed(native) / none, ours=speed("goodput") / none)
@@ -400,14 +400,15 @@ class _Predictor:
         return BeyondLoad(clients=clients, best_k=best + 1, gain=gains[best])
 
 
-def _tpot(outcomes: Sequence[Outcome], shares: Sequence[float]) -> tuple[float, float]:
-    """p50 and p99 in ms over the requests of all loads, each load by its share of the time."""
+def _tpot(outcomes: Sequence[Outcome], tokens: Sequence[float]) -> tuple[float, float]:
+    """p50 and p99 in ms over the requests of all loads, which have so many tokens each."""
     values = np.concatenate([each.tpot_seconds for each in outcomes])
     weights = np.concatenate(
         [
-            np.full(len(each.tpot_seconds), share * each.requests_per_second)
+            np.full(len(each.tpot_seconds), emitted / each.tokens_per_second)
+            * each.requests_per_second
             / max(len(each.tpot_seconds), 1)
-            for each, share in zip(outcomes, shares, strict=True)
+            for each, emitted in zip(outcomes, tokens, strict=True)
         ]
     )
     order = np.argsort(values)
