@@ -70,6 +70,8 @@ def decide(
             gpu_time += f"; {saved[0]} ({saved[1]} to {saved[2]}) against {present}"
         answers.append(("GPU time", gpu_time))
         answers.append(("Price", _latency(by_name, ours, native)))
+    if advice.kept_at_zero:
+        answers.append(("Off keeps", "; ".join(advice.kept_at_zero)))
     answers.append(("Sure?", _certainty(advice, resamplings)))
     if missing:
         answers.append(("Missing", f"{missing}: record with a larger K to settle them"))
