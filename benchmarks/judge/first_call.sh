@@ -21,7 +21,7 @@
 # Set
 #   OUT       folder of the results (default out/gpu)
 #   SCRATCH   folder for logs and step traces, which are packed into OUT (default out/gpu-scratch)
-#   PACKED    what benchmarks/gpu/pack.py made (default .gpu/site.tar.xz); without the file, the
+#   PACKED    what benchmarks/judge/gpu/pack.py made (default .gpu/site.tar.xz); without the file, the
 #             Python in PYTHON must have vLLM and this project installed
 #   PYTHON    interpreter (default python3)
 #   MODELS    folder of the models, 20 GB (default: /dev/shm if there is room, else /tmp)
@@ -42,7 +42,7 @@ say() { echo "$(date +%T) $*"; }
 
 say "unpack"
 if [ -f "$PACKED" ]; then
-  "$PYTHON" benchmarks/gpu/unpack.py "$PACKED" "$SITE" || exit 1
+  "$PYTHON" benchmarks/judge/gpu/unpack.py "$PACKED" "$SITE" || exit 1
   export PYTHONPATH="$PWD:$SITE${PYTHONPATH:+:$PYTHONPATH}"
 fi
 export VLLM_CACHE_ROOT=${VLLM_CACHE_ROOT:-/tmp/vllm-cache}
@@ -60,7 +60,7 @@ size=8b; [ -z "$TINY" ] || size=tiny
 
 bench() {
   say "$*"
-  "$PYTHON" -m benchmarks.gpu.main "$OUT" --scratch "$SCRATCH" --models "$MODELS" $TINY \
+  "$PYTHON" -m benchmarks.judge.gpu.main "$OUT" --scratch "$SCRATCH" --models "$MODELS" $TINY \
     ${COMPILATION:+--compilation "$COMPILATION"} "$@"
 }
 keep() {

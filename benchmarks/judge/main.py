@@ -19,13 +19,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
-import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -38,13 +35,14 @@ from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS,
 from .cells import FILE, LATER, Cell, load_cells
 from .engines import SGLANG, TITLES, VLLM, Name, environment, has_arm, installed
 from .page import write_picture
+from .processes import ROOT, Process, ProcessError
 from .ratios import terminal_table
 from .results import figures, publish, published
 from .rows import COLD, RESTARTED, Row, RowFile
 from .tables import tuned_on_cell, tuned_on_constant
 from .worker import Answer, Task
 
-ROOT = Path(__file__).resolve().parents[2]
+WORKER = "benchmarks.judge.worker"
 STATIC = ("k1", "k2", "k3", "k5", "k7")
 K0 = "k0"
 """vLLM's table with K = 0 keeps the drafter in step: it is what the table is tuned on."""
@@ -209,7 +207,8 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
 
     def work(number: int) -> None:
         engine = tasks[0].cell.engine  # one environment has one of them
-        process = _Process(out / f"engine-{number}.log", engine)
+        log, variables = out / f"engine-{number}.log", environment(engine)
+        process = Process(WORKER, log, variables)
         while True:
             with lock:
                 if not queue:
@@ -217,10 +216,10 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
                 batch = queue.pop(0)
             for task in batch:
                 try:
-                    answer = process.answer(task)
-                except RuntimeError as error:
-                    answer = Answer(error=str(error))
-                    process = _Process(out / f"engine-{number}.log", engine)
+                    answer = msgspec.json.decode(process.ask(task), type=Answer)
+                except ProcessError as error:
+                    answer = Answer(error=f"{task.arm}: {error}")
+                    process = Process(WORKER, log, variables)
                 with lock:
                     for row in answer.rows:
                         file.add(row)
@@ -248,49 +247,6 @@ def _same(task: Task) -> tuple[int, str, str]:
     """Tasks of the first seed come first."""
     traffic = msgspec.json.encode((task.cell.kind, task.cell.traffic, task.cell.kv_tokens))
     return task.seed, traffic.decode(), task.ran
-
-
-class _Process:
-    """An engine's process."""
-
-    def __init__(self, log: Path, engine: Name) -> None:
-        self._log = log
-        self._errors = log.open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.judge.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=ROOT,
-            env={**os.environ, **environment(engine)},
-        )
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
-
-    def close(self) -> None:
-        """Let it end."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-        self._errors.close()
-
-    def answer(self, task: Task) -> Answer:
-        """Let it do a task. Raises RuntimeError if the process has ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(msgspec.json.encode(task) + b"\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except OSError:
-            line = b""
-        if not line:
-            self.close()
-            raise RuntimeError(f"the engine process ended at {task.arm}; see {self._log}")
-        return msgspec.json.decode(line, type=Answer)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

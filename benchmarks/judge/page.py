@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, stdev
 
 from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
 from .cells import LATER
 from .engines import SGLANG, VLLM
+from .figures import markdown
 from .pictures import by_clients
 from .real import comparison
 from .results import RESULTS, CellFigures, published
@@ -70,7 +71,7 @@ def readme_table() -> str:
             values = [value for cell in cells if (value := ratio(cell)) is not None]
             line += [_percent(_geometric(values)), _percent(min(values))] if values else ["", ""]
         lines.append(line)
-    return _table(heads, lines)
+    return markdown(heads, lines)
 
 
 def write_picture(found: Sequence[CellFigures]) -> None:
@@ -112,7 +113,7 @@ def _wrong_k(cells: Sequence[CellFigures]) -> str:
         min((value for cell in cells if (value := _over(cell, arm, cell.best))), default=None)
         for arm in arms
     ]
-    return _table(["over the best fixed K", *titles], [*lines, ["worst", *map(_number, worst)]])
+    return markdown(["over the best fixed K", *titles], [*lines, ["worst", *map(_number, worst)]])
 
 
 def parse_title(arm: str) -> str:
@@ -149,7 +150,7 @@ def _groups(cells: Sequence[CellFigures]) -> str:
     ]
     lines.append(["all groups, equal weight", *overall, ""])
     heads = ["traffic (cells)", *(head for head, _ in columns), "worst cell over the best fixed K"]
-    return _table(heads, lines)
+    return markdown(heads, lines)
 
 
 def _cells(cells: Sequence[CellFigures]) -> str:
@@ -178,7 +179,7 @@ def _cells(cells: Sequence[CellFigures]) -> str:
             mine, theirs = cell.arms[WARM].first_token, cell.arms[cell.best].first_token
             line.append(_number(mean(mine) / mean(theirs)) if mine and theirs else "")
         lines.append(line)
-    return _table(heads, lines) if lines else "Not run."
+    return markdown(heads, lines) if lines else "Not run."
 
 
 def _sglang(cells: Sequence[CellFigures]) -> str:
@@ -201,9 +202,8 @@ def _sglang(cells: Sequence[CellFigures]) -> str:
         lines.append([cell.name, f"{cell.best[1:]}: {first}", *rest, measuring])
     lines.append(["mean", *(_number(_geometric(c)) if c else "" for c in columns), ""])
     lines.append(["worst", *(_number(min(c, default=None)) for c in columns), ""])
-    return (
-        _table(["cell", *(head for head, _ in ratios), "measuring"], lines) if cells else "Not run."
-    )
+    heads = ["cell", *(head for head, _ in ratios), "measuring"]
+    return markdown(heads, lines) if cells else "Not run."
 
 
 def _ablations(cells: Sequence[CellFigures]) -> str:
@@ -220,7 +220,7 @@ def _ablations(cells: Sequence[CellFigures]) -> str:
         if values:
             title = parse_arm(arm).title
             lines.append([title, str(len(values)), _summary(values), f"{max(values):.3f}"])
-    return _table(["arm over adaptive-spec", "cells", "mean, worst", "best"], lines)
+    return markdown(["arm over adaptive-spec", "cells", "mean, worst", "best"], lines)
 
 
 def _geometric(ratios: Iterable[float]) -> float:
@@ -237,8 +237,3 @@ def _number(ratio: float | None) -> str:
 
 def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines: Iterator[Sequence[str]] = iter([heads, ["---"] * len(heads), *rows])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from .arms import MOST_REQUESTS, Arm, Table
+from .arms import MOST_REQUESTS, Arm
 from .clock import Recorder
 from .device import Device
 from .engines import (
@@ -29,7 +29,7 @@ from .engines import (
 )
 from .script import DRAFT, Lines, Text
 from .scripted_lookup import ScriptedLookUp, ScriptedMatches
-from .vllm_steps import record_steps
+from .vllm_steps import record_steps, use_table
 from .vllm_worker import BLOCK_TOKENS, Script, executor_class
 
 ENVIRONMENT = {
@@ -91,7 +91,10 @@ class ScriptedVllm:
         self.script.texts.clear()
         self.script.drafts_at_all = arm.k != -1
         self._hold(kv_tokens)
-        self._use_table(arm)
+        table = arm.table
+        if arm.k not in (self.kind.kmax, None):
+            table = [(1, MOST_REQUESTS, max(arm.k, 0))]
+        use_table(self.scheduler, table, MOST_REQUESTS)
         holder = self.scheduler.vllm_config.scheduler_config
         config = getattr(holder, hooks.ATTRIBUTE)
         config = msgspec.structs.replace(
@@ -202,24 +205,6 @@ class ScriptedVllm:
         spare = max(pool.get_num_free_blocks() - wanted, 0)
         self._held = pool.get_new_blocks(spare) if spare else []
         self.scheduler.cache_config.num_gpu_blocks = self._most_blocks - spare
-
-    def _use_table(self, arm: Arm) -> None:
-        """Set `num_speculative_tokens_per_batch_size`, as the configuration would have done it."""
-        from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
-
-        table, kmax = arm.table, self.kind.kmax
-        if arm.k == -1:
-            self.scheduler.dynamic_sd_lookup = [0] * (MOST_REQUESTS + 1)
-            return
-        if table is None and arm.k not in (kmax, None):
-            table = [(1, MOST_REQUESTS, arm.k)]
-        lookup = None
-        if table is not None:
-            clipped: Table = [
-                (low, min(high, MOST_REQUESTS), k) for low, high, k in table if low <= MOST_REQUESTS
-            ]
-            lookup = build_dynamic_sd_schedule_lookup(clipped, MOST_REQUESTS, kmax)
-        self.scheduler.dynamic_sd_lookup = lookup
 
     def _detect(self, vllm_config: Any) -> Any:
         """Let the adapter see the device's graphs, where it would find a CPU without any."""

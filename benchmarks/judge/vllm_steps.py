@@ -1,9 +1,10 @@
-"""Work of vLLM steps, counted from what its scheduler has planned."""
+"""Work of vLLM steps, counted from what its scheduler has planned; its table of K."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from .arms import Table
 from .clock import Recorder
 from .device import Work
 
@@ -20,7 +21,7 @@ def record_steps(scheduler: Any, recorder: Recorder) -> None:
         return output
 
     def update(output: Any, *args: Any, **kwargs: Any) -> Any:
-        work = recorder.arrived(id(output))
+        work = recorder.arrived(id(output), *args)
         outputs = update_as_was(output, *args, **kwargs)
         if work is not None:
             work.emitted = sum(
@@ -57,3 +58,20 @@ def work_of(output: Any, requests: dict[str, Any]) -> Work:
     if verified:
         work.least_k, work.most_k = min(verified), max(verified)
     return work
+
+
+def use_table(scheduler: Any, table: Table | None, most: int) -> None:
+    """Set `num_speculative_tokens_per_batch_size`, as the configuration would have done it.
+
+    Args:
+        scheduler: vLLM's.
+        table: None: Kmax for every batch size.
+        most: requests in a batch.
+    """
+    from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+
+    lookup = None
+    if table is not None:
+        clipped: Table = [(low, min(high, most), k) for low, high, k in table if low <= most]
+        lookup = build_dynamic_sd_schedule_lookup(clipped, most, scheduler.num_spec_tokens)
+    scheduler.dynamic_sd_lookup = lookup

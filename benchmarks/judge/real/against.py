@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     for run in work_off([group for group in groups if group.tasks], out, given.workers):
         file.add(run)
-    found = compare(list(file.read()), given.models, engine)
+    found = compare(list(file), given.models, engine)
     print(table(found))
     if given.results is not None:
         kept = published(given.results) if given.results.exists() else []

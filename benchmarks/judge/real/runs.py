@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.errors import DataError
-
 from ..device import Work
+from ..line_file import LineFile
 
 
 class RunKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,34 +58,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     wall: float = 0.0
 
 
-class RunFile:
-    """Runs, one JSON line each. A line that a kill has cut off is left out and run again."""
+class RunFile(LineFile[Run]):
+    """Runs in the order in which they ended."""
 
     def __init__(self, path: Path) -> None:
         """Raises DataError for a file of something else."""
-        self._path = path
-        self.keys: set[RunKey] = set()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            data = path.read_bytes()
-            whole = data[: data.rfind(b"\n") + 1]
-            if whole != data:
-                path.write_bytes(whole)
-            self.keys = {run.key for run in self.read()}
-
-    def read(self) -> Iterator[Run]:
-        """Return the runs in the order in which they ended."""
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    yield msgspec.json.decode(line, type=Run)
-                except msgspec.DecodeError as error:
-                    raise DataError(f"{self._path}:{number}: no run ({error})") from error
+        super().__init__(path, Run)
+        self.keys = {run.key for run in self}
 
     def add(self, run: Run) -> None:
-        """Keep a run; it is on disk when this returns."""
+        """Keep a run."""
         self.keys.add(run.key)
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(run) + b"\n")
+        self.append(run)

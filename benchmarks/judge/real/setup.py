@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-ROOT = Path(__file__).resolve().parents[3]
+from ..processes import ROOT
+
 V1, V1_ASYNC, V2, SGLANG = "vllm-v1", "vllm-v1-async", "vllm-v2", "sglang"
 WITHOUT_MODEL = ("ngram", "suffix")
 MAX_MODEL_LEN = 256

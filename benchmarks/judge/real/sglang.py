@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from demo.traffic import Job
+from benchmarks.bench_pair.prompts import Job
 
 from ..arms import Arm
 from ..clock import Recorder

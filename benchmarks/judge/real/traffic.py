@@ -6,19 +6,16 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from benchmarks.bench_pair.prompts import load_prompts
+from benchmarks.bench_pair.prompts import CPU_CHARACTERS, Job, endless_jobs, load_prompts
 
 from ..arms import Arm
 from ..clock import Recorder
 from ..device import Device
 from ..traffic import SPREAD
-
-if TYPE_CHECKING:
-    from demo.traffic import Job
 
 MIXED = "mixed"
 PAUSE_SECONDS = 1.0
@@ -39,6 +36,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             while one request is near the end of its context.
         seed: draws the order of the prompts.
         distinct: prompts, which are asked over and over; 0: as many as requests.
+        characters: that prompts are cut to; None: whole ones.
     """
 
     name: str
@@ -49,6 +47,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 7
     distinct: int = 0
     uneven: bool = False
+    characters: int | None = CPU_CHARACTERS
 
     @property
     def requests(self) -> int:
@@ -71,13 +70,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
         The first ones are shorter, so that they do not end together.
         """
-        from demo.traffic import Job, endless_jobs  # its HTTP client is not in every environment
-
         prompts = load_prompts()
         if self.kind != MIXED:
             prompts = {self.kind: prompts[self.kind]}
         count = self.distinct or self.requests
-        asked = list(itertools.islice(endless_jobs(prompts, self.tokens, self.seed), count))
+        endless = endless_jobs(prompts, self.tokens, self.seed, self.characters)
+        asked = list(itertools.islice(endless, count))
         first = self.pieces[0][0]
         drawn = random.Random(self.seed)
         for place, job in enumerate(itertools.cycle(asked)):

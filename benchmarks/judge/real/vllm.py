@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.errors import ConfigError
-from demo.traffic import Job
+from benchmarks.bench_pair.prompts import Job
 
-from ..arms import Arm, Table
+from ..arms import Arm
 from ..clock import Recorder
 from ..device import Device
 from ..scripted_vllm import schedule_ahead_on_cpu
-from ..vllm_steps import record_steps
+from ..vllm_steps import record_steps, use_table
 from .setup import (
     KMAX,
     MAX_MODEL_LEN,
@@ -40,8 +40,55 @@ MODELS = {"draft_model": "draft", "draft_poor": "draft_poor", "eagle": "eagle", 
 """Folder of the drafter's weights by method; `draft_poor` is a draft model that is rarely right."""
 
 
-class VllmEngine:
-    """A vLLM engine whose core runs in this process."""
+class InProcess:
+    """A vLLM engine whose core runs in this process, and which records its steps."""
+
+    def __init__(self, arguments: dict[str, Any], recorder: Recorder) -> None:
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.platforms import current_platform
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        if current_platform.is_cpu():
+            from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
+
+            apply()
+        self.recorder = recorder
+        self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        self._core: Any = self._engine.engine_core.engine_core
+        self.scheduler: Any = self._core.scheduler
+        record_steps(self.scheduler, recorder)
+
+    def tokens_of(self, prompts: list[str]) -> list[list[int]]:
+        """Return the tokens of prompts."""
+        tokenizer = self._engine.get_tokenizer()
+        return [list(tokenizer.encode(prompt)) for prompt in prompts]
+
+    def send(self, name: str, prompt: str | list[int], **sampling: Any) -> None:
+        """Send a request, as text or as tokens. Its answer has no early end."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        parameters = SamplingParams(
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            **sampling,
+        )
+        key = "prompt" if isinstance(prompt, str) else "prompt_token_ids"
+        self._engine.add_request(name, {key: prompt}, parameters)
+
+    def drain(self) -> None:
+        """Take up a step that was scheduled ahead, for requests that have all ended."""
+        while self._core.batch_queue:
+            self._engine.step()
+
+    def close(self) -> None:
+        """Shut down in order."""
+        self._engine.engine_core.shutdown()
+
+
+class VllmEngine(InProcess):
+    """One on the clock of a modelled device."""
 
     def __init__(self, setup: Setup) -> None:
         missing = {name for name in environment(V1) if name not in os.environ}
@@ -50,29 +97,19 @@ class VllmEngine:
             from triton_interpreter import prepare
 
             prepare()
-        from vllm.engine.arg_utils import EngineArgs
-        from vllm.v1.engine.llm_engine import LLMEngine
-
-        from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
-
-        apply()
         ahead = setup.engine == V1_ASYNC
         if ahead:
             schedule_ahead_on_cpu()
         self._setup = setup
         self._device: Device | None = None
-        self.recorder = Recorder()
         if setup.config is not None:
             self._show_device()
-        self._engine = LLMEngine.from_engine_args(EngineArgs(**_arguments(setup)))
-        self._core: Any = self._engine.engine_core.engine_core
-        self.scheduler: Any = self._core.scheduler
+        super().__init__(_arguments(setup), Recorder())
         if (self._core.batch_queue is not None) != ahead:
             raise ConfigError(f"{setup.engine}: the engine schedules ahead: {not ahead}")
         runner = self._core.model_executor.driver_worker.worker.model_runner
         if setup.method != "none":
             self._count_passes(runner)
-        record_steps(self.scheduler, self.recorder)
 
     @property
     def controller(self) -> Any:
@@ -81,7 +118,10 @@ class VllmEngine:
 
     def use(self, arm: Arm, device: Device) -> None:
         """Let an arm decide, with everything as at a server's start: vLLM's own K, or a policy."""
-        self._use_table(arm)
+        most, table = self._setup.most_requests, arm.table
+        if table is None and arm.k not in (KMAX, None) and self._setup.method != "none":
+            table = [(1, most, max(arm.k, 0))]
+        use_table(self.scheduler, table, most)
         self._device = device
         self.recorder.use(device.charge(self._setup.method))
         if self._setup.config is None:
@@ -115,40 +155,21 @@ class VllmEngine:
         """Our plugin's counters since the engine's start; empty without it."""
         return self.controller.status() if self._setup.config is not None else {}
 
-    def tokens_of(self, prompts: list[str]) -> list[list[int]]:
-        """Return the tokens of prompts."""
-        tokenizer = self._engine.get_tokenizer()
-        return [list(tokenizer.encode(prompt)) for prompt in prompts]
-
     def submit(self, job: Job, temperature: float, hints: dict[str, Any] | None = None) -> None:
         """Send a request, with `vllm_xargs`."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        parameters = SamplingParams(
+        self.send(
+            str(job.number),
+            job.prompt,
             temperature=temperature,
             seed=job.number if temperature else None,
             max_tokens=job.max_tokens,
-            ignore_eos=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
             extra_args=hints or None,
         )
-        self._engine.add_request(str(job.number), {"prompt": job.prompt}, parameters)
 
     def step(self) -> Iterator[Answer]:
         """Let the engine do one step."""
         for output in self._engine.step():
             yield Answer(int(output.request_id), list(output.outputs[0].token_ids), output.finished)
-
-    def drain(self) -> None:
-        """Take up a step that was scheduled ahead, for requests that have all ended."""
-        while self._core.batch_queue:
-            self._engine.step()
-
-    def close(self) -> None:
-        """Shut down in order."""
-        self._engine.engine_core.shutdown()
 
     def _show_device(self) -> None:
         """Let the adapter see the device's graphs, where it would find a CPU without any."""
@@ -166,19 +187,6 @@ class VllmEngine:
 
         names: Any = hooks
         names.detect = detect_device
-
-    def _use_table(self, arm: Arm) -> None:
-        """Set `num_speculative_tokens_per_batch_size`, as the configuration would have done it."""
-        from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
-
-        most, table = self._setup.most_requests, arm.table
-        if table is None and arm.k not in (KMAX, None) and self._setup.method != "none":
-            table = [(1, most, max(arm.k, 0))]
-        lookup = None
-        if table is not None:
-            clipped: Table = [(low, min(high, most), k) for low, high, k in table if low <= most]
-            lookup = build_dynamic_sd_schedule_lookup(clipped, most, self.scheduler.num_spec_tokens)
-        self.scheduler.dynamic_sd_lookup = lookup
 
     def _count_passes(self, runner: Any) -> None:
         recorder = self.recorder

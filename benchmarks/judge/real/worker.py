@@ -6,8 +6,6 @@ python -m benchmarks.judge.real.worker
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ import msgspec
 
 from ..arms import NONE, parse_arm
 from ..device import Device
+from ..processes import answer_lines
 from .runs import Run, RunKey
 from .setup import SGLANG, Setup
 from .traffic import Engine, Load, serve
@@ -111,19 +110,15 @@ def engine_of(setup: Setup) -> Engine:
     return VllmEngine(setup)
 
 
-def main() -> None:
+def answers(lines: Iterator[bytes]) -> Iterator[Any]:
     """Build the engine, then do one task after the other."""
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what the engine prints goes to the log
-    lines = iter(sys.stdin.buffer)
     engine = engine_of(msgspec.json.decode(next(lines), type=Setup))
-    answers.write(b'{"ready": true}\n')
+    yield {"ready": True}
     for line in lines:
-        task = msgspec.json.decode(line, type=Task)
         # All runs of a task or none: a warm policy goes on from what it learned in the first.
-        answers.write(msgspec.json.encode(list(runs(engine, task))) + b"\n")
+        yield list(runs(engine, msgspec.json.decode(line, type=Task)))
     engine.close()
 
 
 if __name__ == "__main__":
-    main()
+    answer_lines(answers)

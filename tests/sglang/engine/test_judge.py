@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("httpx", reason="its traffic is that of the demo, which needs httpx")
-
-
 from benchmarks.judge.arms import GOODPUT, NONE, SGLANG_RULE
 from benchmarks.judge.device import DEVICES
 from benchmarks.judge.real.processes import Group, work_off

@@ -6,8 +6,6 @@ A key is `none`, or METHOD-KIND. METHOD is `eagle` or `draft_model`. KIND is one
     ours       adaptive-spec as it comes: K per request in varlen graphs, drafts' confidence read,
                step traces recorded
     ladder     the same without varlen graphs: one K per batch, out of the captured ladder
-
-On a CPU, engines that differ only in what concerns a GPU have equal setups and share an engine.
 """
 
 from __future__ import annotations
@@ -17,15 +15,12 @@ from typing import Any
 
 import msgspec
 
-from .engine import Setup
+from ..arms import LADDER, NONE, Arm
 from .steered import NAME as STEERED
 
-NONE = "none"
 METHODS = {"eagle": "eagle", "draft_model": "draft"}
 """Folder of the drafter's model by vLLM's name of the method."""
 KEY = re.compile(r"(eagle|draft_model)-(vllm|ours|ladder)|none")
-TABLE_SCHEDULERS = "benchmarks.gpu.table_scheduler"
-EXTENSION = "benchmarks.gpu.in_core.BenchExtension"
 CAPTURED_TOKENS = 512
 """vLLM's default bound of `max_cudagraph_capture_size` on Hopper."""
 
@@ -56,20 +51,34 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     compilation: dict[str, Any] = {}
 
 
-def setup_for(key: str, machine: Machine) -> Setup:
-    """The setup of a key. Raises ValueError for one that is not a key."""
+def engine_of(arm: Arm, method: str) -> str:
+    """The key of the engine that an arm runs on."""
+    if arm.k == -1:
+        return NONE
+    if arm.name == LADDER:
+        return f"{method}-ladder"
+    return f"{method}-ours" if arm.policy else f"{method}-vllm"
+
+
+def arguments_of(key: str, machine: Machine) -> dict[str, Any]:
+    """The arguments of a key. Raises ValueError for one that is not a key."""
     match = KEY.fullmatch(key)
     if match is None:
-        raise ValueError(f"{key!r} is no engine: see benchmarks/gpu/setups.py")
+        raise ValueError(f"{key!r} is no engine: see benchmarks/judge/gpu/setups.py")
     method, kind = match.groups()
     arguments = _of_target(machine)
     if method is not None:
-        arguments["speculative_config"] = _speculation(machine, method)
-        if kind == "vllm":
-            _add_table(arguments, machine)
-        else:
+        arguments["speculative_config"] = {
+            "method": method,
+            "model": f"{machine.models}/{METHODS[method]}",
+            "num_speculative_tokens": machine.kmax,
+            "draft_sample_method": machine.draft_sampling,
+        }
+        if kind != "vllm":
             arguments["additional_config"] = {"adaptive_spec": _adaptive(machine, kind, key)}
-    return Setup(arguments=arguments, cpu=not machine.gpu)
+        elif machine.gpu:
+            _add_graphs(arguments, machine)
+    return arguments
 
 
 def _of_target(machine: Machine) -> dict[str, Any]:
@@ -83,8 +92,7 @@ def _of_target(machine: Machine) -> dict[str, Any]:
     if not machine.gpu:
         return arguments | {"dtype": "float32", "enforce_eager": True}
     return arguments | {
-        "worker_extension_cls": EXTENSION,
-        # Worker and scheduler in one process: vLLM's default, on which the extension relies.
+        # Worker and scheduler in one process: vLLM's default.
         "distributed_executor_backend": "uni",
         "dtype": "bfloat16",
         # What must be free at start; kv_cache_memory_bytes is what is taken.
@@ -97,21 +105,8 @@ def _of_target(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _speculation(machine: Machine, method: str) -> dict[str, Any]:
-    return {
-        "method": method,
-        "model": f"{machine.models}/{METHODS[method]}",
-        "num_speculative_tokens": machine.kmax,
-        "draft_sample_method": machine.draft_sampling,
-    }
-
-
-def _add_table(arguments: dict[str, Any], machine: Machine) -> None:
-    """Let K follow a table at run time, with full graphs for the rungs of our ladder."""
-    name = "AsyncTableScheduler" if machine.gpu else "SyncTableScheduler"
-    arguments["scheduler_cls"] = f"{TABLE_SCHEDULERS}.{name}"
-    if not machine.gpu:
-        return
+def _add_graphs(arguments: dict[str, Any], machine: Machine) -> None:
+    """Capture full graphs for the rungs of our ladder, so that K can follow any table."""
     from adaptive_spec.adapters.vllm.graph_ladder import capture_sizes, rungs, schedule_for
 
     most = machine.max_num_seqs

@@ -1,17 +1,13 @@
 """Measure adaptive-spec on a GPU, stage by stage; every result is written as it comes.
 
-    python -m benchmarks.gpu.main OUT --models FOLDER [--stage sweep ...] [--seconds 480]
-    python -m benchmarks.gpu.main OUT --models FOLDER --tiny       # on a CPU, to try the code
+    python -m benchmarks.judge.gpu.main OUT --models FOLDER [--stage sweep ...] [--seconds 480]
+    python -m benchmarks.judge.gpu.main OUT --models FOLDER --tiny       # on a CPU, to try the code
 
 `benchmarks/bench_pair/llama_shapes.py` makes the models. OUT/results.jsonl has one line per result;
 the same command goes on where an earlier one was stopped. At the end OUT/gpu.json has everything
-and OUT/gpu.md is the page; `python -m benchmarks.gpu.page OUT` makes both anew.
+and OUT/gpu.md is the page; `python -m benchmarks.judge.gpu.page OUT` makes both anew.
 
-smoke       libraries, engines, greedy answers while K changes, for each step and each request
-sweep       tokens per second of every arm at every load; the price of the plugin itself
-own         the plugin's own time per step
-graphs      varlen against uniform graphs: capture, step times, steps in full graphs
-step_costs  decode steps by batch, K, depth and context; a hardware profile for the simulator
+The stages are those of `stages`.
 """
 
 from __future__ import annotations
@@ -25,16 +21,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a file
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    __package__ = "benchmarks.gpu"
-
 from adaptive_spec.adapters.vllm.graph_ladder import rungs
 
-from .bench import Bench, Extent
-from .fleet import EngineError, Fleet
+from ..processes import ProcessError
+from .bench import Bench, Extent, Results
+from .fleet import Fleet
 from .page import write_page
-from .results import Results
 from .setups import METHODS, Machine
 from .stages import STAGES
 
@@ -80,9 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {options.out} has results of {known['gpu']}: name another folder")
         return OTHER_MACHINE
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    command = " ".join(["python -m benchmarks.gpu.main", *map(str, arguments or sys.argv[1:])])
     results.add("about", about)
-    results.add(f"run/{now}", {"command": command})
+    results.add(f"run/{now}", {"options": list(map(str, arguments or sys.argv[1:]))})
     machine = _machine(options)
     extent = {
         "kmax": machine.kmax,
@@ -100,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"##### {name}, {deadline - time.monotonic():.0f} s left", flush=True)
             try:
                 STAGES[name](bench)
-            except EngineError as error:
+            except ProcessError as error:
                 bench.fail(name, str(error))
     finally:
         fleet.close()

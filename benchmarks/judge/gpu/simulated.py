@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from adaptive_spec import AdaptiveSpecError, Level, Policy, build_policy
+from adaptive_spec import AdaptiveSpecError, Level, build_policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.recorded import read_step_trace
 from adaptive_spec.sim.drafters.registry import drafter
@@ -24,10 +24,13 @@ from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.load.step_trace import read_step_trace as read_requests
 
+from ..arms import GOODPUT, NONE, is_static
+from ..rows import WARM
 from .profile import ACCEPTANCE, PARTS
 
 TOKENS_PER_CLIENT = 2000
 WARM_UP_STEPS = 100
+OURS = f"{GOODPUT} {WARM}"
 
 
 def errors(
@@ -57,16 +60,16 @@ def errors(
     temperature = max((row["temperature"] for row in rows), default=0.0)
     found = []
     none: dict[int, float] = {}
-    for row in sorted(rows, key=lambda row: row["arm"] != "none"):
-        name = row["arm"]
-        if row["temperature"] != temperature or not _simulated(name):
+    for row in sorted(rows, key=lambda row: row["arm"] != NONE):
+        name, shown = row["arm"], row["arm"] in (NONE, OURS) or is_static(row["arm"])
+        if row["temperature"] != temperature or not shown:
             continue
         requests = _requests(prompts, engine["output_tokens"], temperature)
         rate = _rate(name, row["load"], requests, acceptance, machine, engine)
-        if name == "none":
+        if name == NONE:
             none[row["load"]] = rate
         elif row["load"] in none and row["over_none"] is not None:
-            measured, simulated = row["over_none"]["middle"], rate / none[row["load"]]
+            measured, simulated = row["over_none"].middle, rate / none[row["load"]]
             found.append(
                 {
                     "load": row["load"],
@@ -81,16 +84,6 @@ def errors(
     return {"cells": found, "mean_error": round(mean(abs(row["error"]) for row in found), 4)}
 
 
-def _simulated(arm: str) -> bool:
-    return arm in ("none", "ours") or arm.startswith("static")
-
-
-def _policy(arm: str) -> Policy:
-    if arm == "none":
-        return build_policy("off")
-    return build_policy("goodput") if arm == "ours" else build_policy("static", {"k": int(arm[6:])})
-
-
 def _rate(
     arm: str,
     clients: int,
@@ -100,6 +93,9 @@ def _rate(
     engine: Mapping[str, Any],
 ) -> float:
     """Tokens per second of an arm in the simulator."""
+    policy = build_policy(GOODPUT if arm == OURS else "off")
+    if is_static(arm):
+        policy = build_policy("static", {"k": int(arm[1:])})
     options = EngineOptions(
         max_draft_tokens=engine["kmax"],
         max_running=engine["max_num_seqs"],
@@ -111,9 +107,9 @@ def _rate(
     result = Engine(
         ClosedLoad(requests, clients),
         acceptance,
-        drafter("none" if arm == "none" else engine["method"]),
+        drafter("none" if arm == NONE else engine["method"]),
         machine,
-        _policy(arm),
+        policy,
         options,
         seed=0,
     ).run(max_tokens=TOKENS_PER_CLIENT * clients, warmup_steps=WARM_UP_STEPS)

@@ -1,6 +1,6 @@
 """The page of a run, generated from its results.
 
-    python -m benchmarks.gpu.page OUT [--simulate [--traces FOLDER]]
+    python -m benchmarks.judge.gpu.page OUT [--simulate [--traces FOLDER]]
 
 writes OUT/gpu.json and OUT/gpu.md from OUT/results.jsonl; `--simulate` fits the hardware profile
 and runs the simulator before.
@@ -15,15 +15,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from ..figures import markdown
 from .bars import bars
-from .results import Results
+from .bench import Results
 from .summary import summarise
 
 
 def render(summary: Mapping[str, Any]) -> str:
     """The page of a summary."""
     about = summary["about"]
-    versions = summary.get("libraries", {}).get("versions", {})
+    versions = summary.get("versions", {})
     stack = ", ".join(f"{name} {version}" for name, version in versions.items())
     parts = [
         f"# On a GPU\n\nExecuted on **{about['gpu']}** ({stack}). Arms take turns on the same card "
@@ -42,8 +45,7 @@ def render(summary: Mapping[str, Any]) -> str:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(map(str, row)) + " |\n" for row in lines)
+    return markdown(head, rows) + "\n"
 
 
 def _bars(summary: Mapping[str, Any], method: str) -> str:
@@ -66,24 +68,18 @@ def _sweeps(summary: Mapping[str, Any], method: str) -> list[str]:
     return parts
 
 
-CELL_HEAD = (
-    *("clients", "arm", "tokens/s", "over no speculation", "over best static", "mean K"),
-    "step ms",
-)
-
-
 def _cells(rows: Iterable[Mapping[str, Any]]) -> str:
+    heads = ("clients", "arm", "tokens/s", "over no speculation", "over best static", "mean K")
+    ratios = "over_none", "over_best_static"
     return table(
-        CELL_HEAD,
+        [*heads, "step ms"],
         [
             (
                 row["load"],
                 row["arm"],
-                _middle(row["tokens_per_s"], 0),
-                _ratio(row["over_none"]),
-                _ratio(row["over_best_static"]),
-                _middle(row["mean_k"], 2),
-                _middle(row["step_ms"], 2),
+                f"{row['tokens_per_s'].middle:.0f}",
+                *(row[name].text(3) if row[name] else "" for name in ratios),
+                *(f"{row[name].middle:.2f}" if row[name] else "" for name in ("mean_k", "step_ms")),
             )
             for row in sorted(rows, key=lambda row: (row["load"], row["arm"]))
         ],
@@ -154,22 +150,12 @@ def _failed(summary: Mapping[str, Any]) -> str:
     return "## What failed\n\n" + table(["what", "why"], rows)
 
 
-def _middle(spread: Mapping[str, float] | None, digits: int) -> str:
-    return "" if spread is None else f"{spread['middle']:.{digits}f}"
-
-
-def _ratio(spread: Mapping[str, float] | None) -> str:
-    if spread is None:
-        return ""
-    return f"{spread['middle']:.3f} ({spread['low']:.3f} to {spread['high']:.3f})"
-
-
-def write_page(out: Path) -> dict[str, Any]:
-    """Write OUT/gpu.json and OUT/gpu.md; returns the summary."""
+def write_page(out: Path) -> None:
+    """Write OUT/gpu.json, with a line for each key, and OUT/gpu.md."""
     summary = summarise(out)
-    (out / "gpu.json").write_text(one_line_per_key(summary), encoding="utf-8")
+    lines = (f"{json.dumps(k)}: {msgspec.json.encode(v).decode()}" for k, v in summary.items())
+    (out / "gpu.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     (out / "gpu.md").write_text(render(summary), encoding="utf-8")
-    return summary
 
 
 def simulate(out: Path, traces: Path) -> None:
@@ -184,12 +170,6 @@ def simulate(out: Path, traces: Path) -> None:
     results.add("profile", make_profile(out, traces, f"{method}-ours"))
     rows = [row for row in sweep if row["method"] == method]
     results.add("simulator", errors(out, traces, rows, {**extent, "method": method}))
-
-
-def one_line_per_key(document: Mapping[str, Any]) -> str:
-    """JSON with a line for each key of the outermost object."""
-    lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in document.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
