@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich import box
 from rich.table import Table
 
+from benchmarks.judge.arms import NONE
+from benchmarks.judge.figures import markdown
+
 from .act_two import Cell
 from .arms import DRAFT_SAMPLING, KMAX, OURS, model_threads
-from .figures import Row, as_json, rate, times, verdicts
+from .figures import Row, as_json, verdicts
 from .view import percent
 
 DISTURBED_CORES = 0.25
@@ -38,10 +40,9 @@ def table_rows(table: Sequence[Row]) -> list[tuple[str, ...]]:
         (
             str(row.concurrency),
             row.arm.title,
-            rate(row.rate),
-            times(row.over_none),
-            times(row.ours_over),
-            f"{row.mean_k:.2f}" if row.arm.drafts else "–",
+            row.rate.text(1) if row.rate else "–",
+            *(over.text() if over else "–" for over in (row.over_none, row.ours_over)),
+            f"{row.mean_k:.2f}" if row.arm.name != NONE else "–",
             percent(row.acceptance),
         )
         for row in table
@@ -64,12 +65,10 @@ def rich_table(table: Sequence[Row]) -> Table:
     return shown
 
 
-def markdown(table: Sequence[Row], caption: str) -> str:
+def page(table: Sequence[Row], caption: str) -> str:
     """The same for a README."""
     lines = [
-        "| " + " | ".join(HEADINGS) + " |",
-        "| " + " | ".join("---" for _ in HEADINGS) + " |",
-        *("| " + " | ".join(texts) + " |" for texts in table_rows(table)),
+        markdown(HEADINGS, table_rows(table)),
         "",
         caption,
         "",
@@ -131,12 +130,12 @@ def save(
         "environment": environment(),
         "caption": text,
         "table": [as_json(row) for row in table],
-        "cells": [asdict(cell) for cell in cells],
+        "cells": cells,
         **more,
     }
     paths = [folder / "table.md", folder / "results.json"]
-    paths[0].write_text(markdown(table, text), encoding="utf-8")
-    paths[1].write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    paths[0].write_text(page(table, text), encoding="utf-8")
+    paths[1].write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
     return paths
 
 

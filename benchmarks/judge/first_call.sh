@@ -6,9 +6,8 @@
 #
 #   first    0 s  unpack vLLM and its dependencies (15 s)
 #           15 s  make the models of the bench pair in Llama 3.1 8B's shape on the GPU (20 s)
-#           35 s  libraries: import, one RMS norm, one FlashAttention 3 call (15 s)
-#           50 s  start three engines at once: no speculation, vLLM with its table of K, adaptive-spec
-#                 (EAGLE, graphs; torch.compile, else graphs alone, else eager) (100 s)
+#           35 s  start three engines at once: no speculation, vLLM with its table of K, adaptive-spec
+#                 (EAGLE, graphs; torch.compile, else graphs alone, else eager) (115 s)
 #          150 s  greedy answers of 32 requests in every arm (15 s)
 #          165 s  16, 1, 64, 128 clients, every arm for 3 s, arms interleaved, twice (270 s)
 #          435 s  the plugin's own CPU time per step, then step times by tokens, context and depth,

@@ -206,7 +206,8 @@ class Bench:
 
     def _table(self, name: str, arm: Arm) -> Table | None:
         if name != TABLE_CONSTANT:
-            return None if arm.k == self.machine.kmax else [(1, self.machine.max_num_seqs, arm.k)]
+            k = arm.k or 0
+            return None if k == self.machine.kmax else [(1, self.machine.max_num_seqs, k)]
         extent = self.extent
         rates: dict[int, dict[int, float]] = {}
         for clients in extent.loads:

@@ -15,7 +15,7 @@ from benchmarks.bench_pair.names import KINDS
 from benchmarks.bench_pair.prompts import Job
 
 from ..arms import Table
-from ..clock import Recorder
+from ..clock import Recorder, VirtualClock
 from ..device import Work
 from ..own_code import EVERY_STEP, OURS, Stopwatch
 from ..real.traffic import Answer, Load
@@ -41,15 +41,12 @@ class Step(NamedTuple):
         return work.most_k if uniform else OTHER
 
 
-class WallClock:
+class WallClock(VirtualClock):
     """This machine's clock."""
 
     def __call__(self) -> float:
         """Return the time (seconds)."""
         return time.monotonic()
-
-    def reset(self) -> None:
-        """It cannot."""
 
     def advance(self, seconds: float) -> None:
         """Wait."""
@@ -122,9 +119,8 @@ class Engine(InProcess):
 
     def send(self, name: str, prompt: str | list[int], **sampling: Any) -> str:
         """Send a request; return its name, which has become unique."""
-        name = f"{name}-{next(self._number)}"
+        name = super().send(f"{name}-{next(self._number)}", prompt, **sampling)
         self.live.add(name)
-        super().send(name, prompt, **sampling)
         return name
 
     def submit(self, job: Job, temperature: float) -> None:

@@ -34,7 +34,7 @@ TYPES = {"load": Load, "settings": list[Setting]}
 def answer(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
     """Do what a command asks."""
     try:
-        named = {
+        named: dict[str, Any] = {
             name: msgspec.convert(value, TYPES.get(name, Any))
             for name, value in command["named"].items()
         }

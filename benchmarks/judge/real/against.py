@@ -23,6 +23,7 @@ from benchmarks.bench_pair.build import build
 from ..arms import GOODPUT, parse_arm
 from ..device import Device, Work, device
 from ..engines import SGLANG, VLLM, Engine, EngineKind
+from ..processes import ROOT
 from ..script import Lines
 from ..scripted_vllm import ENVIRONMENT, ScriptedVllm
 from ..traffic import Job, Piece, Traffic
@@ -30,7 +31,7 @@ from ..traffic import serve as serve_scripted
 from .comparison import Comparison, publish, published, table
 from .processes import Group, work_off
 from .runs import Run, RunFile, RunKey
-from .setup import KMAX, ROOT, V1, V1_ASYNC, Setup
+from .setup import KMAX, V1, V1_ASYNC, Setup
 from .texts import acceptance
 from .traffic import Load
 from .worker import Task

@@ -10,7 +10,7 @@ import msgspec
 from ..device import device
 from ..engines import SGLANG, VLLM, Name
 from ..figures import markdown
-from .setup import ROOT
+from ..processes import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "judge_against_real.json"
 

@@ -96,10 +96,29 @@ class Answer(NamedTuple):
     finished: bool
 
 
-class Engine(Protocol):
+class Answering(Protocol):
     """An engine in this process, as the traffic sees it."""
 
-    recorder: Recorder
+    @property
+    def recorder(self) -> Recorder:
+        """What it ran."""
+        ...
+
+    def submit(self, job: Job, temperature: float) -> None:
+        """Send a request; `job.number` names it."""
+        ...
+
+    def step(self) -> Iterable[Answer]:
+        """Let the engine do one step, or take up one result."""
+        ...
+
+    def drain(self) -> None:
+        """Take up what is still under way after the last answer has ended."""
+        ...
+
+
+class Engine(Answering, Protocol):
+    """The same, as a run sees it."""
 
     def use(self, arm: Arm, device: Device) -> None:
         """Let an arm decide on a device, with everything as at a server's start."""
@@ -121,20 +140,8 @@ class Engine(Protocol):
         """Shut down in order."""
         ...
 
-    def submit(self, job: Job, temperature: float) -> None:
-        """Send a request; `job.number` names it."""
-        ...
 
-    def step(self) -> Iterable[Answer]:
-        """Let the engine do one step, or take up one result."""
-        ...
-
-    def drain(self) -> None:
-        """Take up what is still under way after the last answer has ended."""
-        ...
-
-
-def serve(engine: Engine, load: Load, least_steps: int = 0) -> list[list[int]]:
+def serve(engine: Answering, load: Load, least_steps: int = 0) -> list[list[int]]:
     """Have a load answered; the tokens of each answer, in the order of requests.
 
     Args:

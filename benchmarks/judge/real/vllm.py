@@ -63,8 +63,8 @@ class InProcess:
         tokenizer = self._engine.get_tokenizer()
         return [list(tokenizer.encode(prompt)) for prompt in prompts]
 
-    def send(self, name: str, prompt: str | list[int], **sampling: Any) -> None:
-        """Send a request, as text or as tokens. Its answer has no early end."""
+    def send(self, name: str, prompt: str | list[int], **sampling: Any) -> str:
+        """Send a request, as text or as tokens; return its name. Its answer has no early end."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -76,6 +76,7 @@ class InProcess:
         )
         key = "prompt" if isinstance(prompt, str) else "prompt_token_ids"
         self._engine.add_request(name, {key: prompt}, parameters)
+        return name
 
     def drain(self) -> None:
         """Take up a step that was scheduled ahead, for requests that have all ended."""

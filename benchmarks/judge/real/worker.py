@@ -16,6 +16,7 @@ import msgspec
 from ..arms import NONE, parse_arm
 from ..device import Device
 from ..processes import answer_lines
+from ..run import growth
 from .runs import Run, RunKey
 from .setup import SGLANG, Setup
 from .traffic import Engine, Load, serve
@@ -81,8 +82,8 @@ def _one(
         steps=engine.recorder.take(),
         sums=[checksum(tokens) for tokens in answers],
         texts=texts,
-        modes=_growth(before, after, "steps_by_mode"),
-        faults=sum(_growth(before, after, "fail_opens").values()),
+        modes=growth(before, after, "steps_by_mode"),
+        faults=sum(growth(before, after, "fail_opens").values()),
         learned=learned,
         wall=round(time.monotonic() - began, 2),
     )
@@ -91,12 +92,6 @@ def _one(
 def checksum(tokens: list[int]) -> int:
     """Return a checksum of an answer."""
     return zlib.crc32(b"".join(token.to_bytes(4, "little") for token in tokens))
-
-
-def _growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, int]:
-    counted = before.get(name, {})
-    grown = {key: count - counted.get(key, 0) for key, count in after.get(name, {}).items()}
-    return {key: count for key, count in grown.items() if count}
 
 
 def engine_of(setup: Setup) -> Engine:
