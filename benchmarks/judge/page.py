@@ -29,6 +29,7 @@ ABLATIONS = (
     "oracle",
 )
 Ratios = list[float]
+HEADS = ("cell", "best: over none", "/best", "/none", "cold 300", "/table", "/constant", "/tiers")
 
 
 def tables() -> dict[str, str]:
@@ -80,6 +81,37 @@ def write_picture(found: Sequence[CellFigures]) -> None:
     PICTURE.write_text(by_clients(shown, METHODS, WARM), encoding="utf-8")
 
 
+def terminal_table(cells: Sequence[CellFigures], arms: Sequence[str]) -> str:
+    """Rows of each learning arm by cell, and the geometric mean and the worst of each group."""
+    lines: list[str] = []
+    learning = [arm for arm in arms if not arm.startswith("table-") and parse_arm(arm).learns]
+    for arm in learning or [GOODPUT]:
+        lines.append(f"\n{arm}, warm, over the best static K, none, tables and tiers")
+        lines.append(_line(HEADS))
+        for group in dict.fromkeys(cell.group for cell in cells):
+            lines.append(f"{group}:")
+            rows = []
+            for cell in (cell for cell in cells if cell.group == group):
+                rule = SGLANG_RULE if cell.engine == SGLANG else TIERS
+                warm, tables = f"{arm} warm", (TABLE_CELL, TABLE_CONSTANT, rule)
+                over_best, over_none = (_over(cell, warm, other) for other in (cell.best, NONE))
+                over_tables = [_over(cell, warm, other) for other in tables]
+                rows.append([over_best, over_none, _cold(cell, f"{arm} cold"), *over_tables])
+                best = _over(cell, cell.best, NONE)
+                shown = f"{cell.best}: {best:.3f}" if best else cell.best
+                lines.append(_line([cell.name, shown, *map(_number, rows[-1])]))
+            columns = [[v for v in column if v is not None] for column in zip(*rows, strict=True)]
+            means = [_number(_geometric(column)) if column else "" for column in columns]
+            lines.append(_line(["  mean", "", *means]))
+            worst = [_number(min(column, default=None)) for column in columns]
+            lines.append(_line(["  worst", "", *worst]))
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"{cells[0]:58} {cells[1]:>15} " + " ".join(f"{cell:>9}" for cell in cells[2:])
+
+
 def _of_means(found: Iterable[CellFigures]) -> list[CellFigures]:
     """Cells of the groups that were fixed before anything was tuned; no later ones."""
     return [cell for cell in found if not cell.extra and not cell.group.startswith(LATER)]
@@ -94,8 +126,8 @@ def _over_constant(cell: CellFigures) -> float | None:
     return _over(cell, WARM, TABLE_CONSTANT)
 
 
-def _cold(cell: CellFigures) -> float | None:
-    cold = cell.arms[COLD].cold if COLD in cell.arms else []
+def _cold(cell: CellFigures, arm: str = COLD) -> float | None:
+    cold = cell.arms[arm].cold if arm in cell.arms else []
     return mean(cold) if cold else None
 
 

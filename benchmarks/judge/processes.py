@@ -35,7 +35,7 @@ class Process:
     def __init__(
         self, module: str, log: Path, environment: Mapping[str, str], python: str = sys.executable
     ) -> None:
-        self._log = log
+        self.log = log
         # A configuration for other servers must not switch our plugin on in every engine.
         inherited = {k: v for k, v in os.environ.items() if k != "ADAPTIVE_SPEC_CONFIG"}
         with log.open("ab") as errors:
@@ -68,7 +68,7 @@ class Process:
         if not line:
             status = self.process.wait()
             raise ProcessError(
-                f"it ended with status {status}; its log, {self._log}, ends with\n{self._tail()}"
+                f"it ended with status {status}; its log, {self.log}, ends with\n{self._tail()}"
             )
         return line
 
@@ -89,7 +89,7 @@ class Process:
         self._from.close()
 
     def _tail(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
 
 
 def answer_lines(answer_of: Callable[[Iterator[bytes]], Iterator[Any]]) -> None:

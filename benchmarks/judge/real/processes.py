@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,35 +28,11 @@ class Group:
 def work_off(wanted: Sequence[Group], out: Path, workers: int = 1) -> list[Run]:
     """Run the groups, so many at a time; return all runs.
 
-    Raises RuntimeError, with the log, if an engine process ended before its work was done.
+    Raises ProcessError if an engine process ended before its work was done.
     """
-    queue, lock = list(enumerate(wanted)), threading.Lock()
-    found: list[Run] = []
-    failures: list[str] = []
-
-    def work() -> None:
-        while True:
-            with lock:
-                if not queue:
-                    return
-                number, group = queue.pop(0)
-            try:
-                runs = run_group(group, out / f"engine-{number}.log")
-            except (OSError, RuntimeError, msgspec.DecodeError) as error:
-                with lock:
-                    failures.append(f"{group.setup.engine} {group.setup.method}: {error}")
-                continue
-            with lock:
-                found.extend(runs)
-
-    threads = [threading.Thread(target=work) for _ in range(workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise RuntimeError("; ".join(failures))
-    return found
+    logs = [out / f"engine-{number}.log" for number in range(len(wanted))]
+    with ThreadPoolExecutor(workers) as pool:
+        return [run for runs in pool.map(run_group, wanted, logs) for run in runs]
 
 
 def run_group(group: Group, log: Path) -> list[Run]:
