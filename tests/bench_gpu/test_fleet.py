@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks.judge.gpu.bench import Bench, Extent, Results
-from benchmarks.judge.gpu.fleet import WORKER, Fleet
-from benchmarks.judge.gpu.setups import Machine
+from benchmarks.judge.gpu.bench import Bench, Results
+from benchmarks.judge.gpu.fleet import WORKER
+from benchmarks.judge.gpu.setups import TINY, Options
 from benchmarks.judge.processes import Process, ProcessError
-
-EXTENT = Extent(
-    method="eagle",
-    loads=(1,),
-    ks=(2,),
-    repeats=1,
-    temperatures=(0.8,),
-    cell_seconds=0.1,
-    output_tokens=8,
-    answers=2,
-    batches=(1,),
-    contexts=(32,),
-    prompts=(32,),
-    steps=4,
-)
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(models=str(tmp_path / "no models"), scratch=str(tmp_path), gpu=False)
 
 
 @pytest.fixture
@@ -53,17 +32,17 @@ def test_a_process_that_hangs_is_ended(process: Process) -> None:
 
 
 def test_an_engine_that_cannot_start_costs_its_own_cells_only(
-    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fleet = Fleet(machine, tmp_path / "logs")
     results = Results(tmp_path / "results.jsonl")
-    bench = Bench(fleet, results, EXTENT, machine, time.monotonic() + 60)
+    options = Options(models=str(tmp_path / "no models"), scratch=str(tmp_path), **TINY)
+    bench = Bench(options, results, 60.0)
     bench.use("none")
-    assert list(fleet.failed) == ["none"]
+    assert list(bench.fleet.failed) == ["none"]
     assert "failed/engine/none" in results
     bench.cell("sweep", "none", bench.load(1, 0.8, 0), 0)
     assert bench.measure("x", "none", "control") is None
     assert [key for key in results.found if not key.startswith("failed/")] == []
     bench.use("none")  # is not tried again
-    fleet.close()
+    bench.fleet.close()
     assert "FAILED engine/none" in capsys.readouterr().out

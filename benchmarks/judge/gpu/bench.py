@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from ..processes import ProcessError
 from ..real.traffic import Load
 from ..rows import COLD
 from .fleet import Fleet
-from .setups import Machine, engine_of
+from .setups import Options, engine_of
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -50,56 +49,28 @@ class Results(LineFile[Result]):
         self.found[key] = msgspec.to_builtins(result, str_keys=True)
 
 
-@dataclass(frozen=True)
-class Extent:
-    """How much is measured.
-
-    Attributes:
-        method: vLLM's name of the drafting method.
-        loads: numbers of clients.
-        ks: static K.
-        repeats: of every cell.
-        temperatures: of sampling.
-        cell_seconds: least measured time of a cell.
-        output_tokens: length of an answer.
-        answers: greedy answers compared.
-        batches, contexts: of the timed decode steps.
-        prompts: lengths of the timed prompts.
-        steps: counted for each setting.
-    """
-
-    method: str
-    loads: tuple[int, ...]
-    ks: tuple[int, ...]
-    repeats: int
-    temperatures: tuple[float, ...]
-    cell_seconds: float
-    output_tokens: int
-    answers: int
-    batches: tuple[int, ...]
-    contexts: tuple[int, ...]
-    prompts: tuple[int, ...]
-    steps: int
-
-
 class Bench:
     """Measures cells and keeps what they gave."""
 
-    def __init__(
-        self, fleet: Fleet, results: Results, extent: Extent, machine: Machine, deadline: float
-    ) -> None:
-        self.fleet, self.results, self.extent = fleet, results, extent
-        self.machine, self._deadline = machine, deadline
+    def __init__(self, options: Options, results: Results, seconds: float) -> None:
+        self.options, self.results = options, results
+        self.fleet = Fleet(options)
+        self._deadline = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self._deadline - time.monotonic()
 
     @property
     def over(self) -> bool:
         """Is the time up? No cell is begun then."""
-        return time.monotonic() > self._deadline
+        return self.left < 0
 
     @property
     def rungs(self) -> tuple[int, ...]:
         """K of the ladder that has full graphs on a GPU."""
-        return rungs(self.machine.kmax, (), most=self.machine.max_num_seqs)
+        return rungs(self.options.kmax, (), most=self.options.max_num_seqs)
 
     def missing(self, keys: Sequence[str]) -> bool:
         """Is one of these results to be measured yet, and is there time?"""
@@ -117,8 +88,8 @@ class Bench:
     @property
     def ours(self) -> str:
         """The engine with adaptive-spec: with varlen graphs, or the ladder's if those failed."""
-        found = f"{self.extent.method}-ours"
-        return f"{self.extent.method}-ladder" if found in self.fleet.failed else found
+        found = f"{self.options.method}-ours"
+        return f"{self.options.method}-ladder" if found in self.fleet.failed else found
 
     def use_sweep(self) -> None:
         """Have the sweep's engines up: no speculation, vLLM's table, adaptive-spec.
@@ -126,14 +97,14 @@ class Bench:
         Raises ProcessError without the last: the others alone are not worth the time.
         """
         for _ in range(2):  # the second time with the ladder's, if the first one failed
-            self.use(NONE, f"{self.extent.method}-vllm", self.ours)
+            self.use(NONE, f"{self.options.method}-vllm", self.ours)
             if self.fleet.has(self.ours):
                 return
         raise ProcessError(f"no engine with adaptive-spec: {self.fleet.failed[self.ours]}")
 
     def static_arm(self, k: int) -> str:
         """The arm of a static K: vLLM's own, or ours at that K if vLLM's engine is not up."""
-        return f"k{k}" if self.fleet.has(f"{self.extent.method}-vllm") else f"fixed{k}"
+        return f"k{k}" if self.fleet.has(f"{self.options.method}-vllm") else f"fixed{k}"
 
     def measure(self, key: str, engine: str, do: str, **named: Any) -> Any:
         """Ask an engine and keep its answer, unless it is there, the time is up or it is not up.
@@ -158,7 +129,7 @@ class Bench:
         The name of an arm that learns ends with `cold`, or with `warm` for one that goes on.
         """
         arm = parse_arm(name.partition(" ")[0] if name != TABLE_CONSTANT else "k0")
-        engine = engine_of(arm, self.extent.method)
+        engine = engine_of(arm, self.options.method)
         if arm.policy and engine.endswith("-ours"):
             engine = self.ours
         if not self.fleet.has(engine):
@@ -179,7 +150,7 @@ class Bench:
         key = self._key(stage, name, load, repeat)
         if key in self.results or self.over or not (engine := self.ready(name)):
             return
-        seconds = self.extent.cell_seconds
+        seconds = self.options.cell_seconds
         settle = min(1.0, seconds / 3)
         found = self.measure(key, engine, "serve", load=load, seconds=seconds, settle=settle)
         if found is not None:
@@ -195,28 +166,28 @@ class Bench:
             name=str(clients),
             pieces=((clients, requests or 1),),
             temperature=temperature,
-            tokens=self.extent.output_tokens,
+            tokens=self.options.output_tokens,
             seed=1000 * repeat + clients,
             distinct=requests or 640,
             characters=None,
         )
 
     def _key(self, stage: str, name: str, load: Load, repeat: int) -> str:
-        return f"{stage}/{self.extent.method}/t{load.temperature:g}/{load.name}/{name}/{repeat}"
+        return f"{stage}/{self.options.method}/t{load.temperature:g}/{load.name}/{name}/{repeat}"
 
     def _table(self, name: str, arm: Arm) -> Table | None:
         if name != TABLE_CONSTANT:
             k = arm.k or 0
-            return None if k == self.machine.kmax else [(1, self.machine.max_num_seqs, k)]
-        extent = self.extent
+            return None if k == self.options.kmax else [(1, self.options.max_num_seqs, k)]
+        options = self.options
         rates: dict[int, dict[int, float]] = {}
-        for clients in extent.loads:
-            load = self.load(clients, extent.temperatures[0], 0)
-            for k in extent.ks:
+        for clients in options.loads:
+            load = self.load(clients, options.temperatures[0], 0)
+            for k in options.ks:
                 found = self.results.found.get(self._key("sweep", f"k{k}", load, 0))
                 if found is not None:
                     rates.setdefault(clients, {})[k] = found["tokens_per_s"]
         if not rates:
             return None
         table = tuned_table(rates)
-        return [*table[:-1], (table[-1][0], self.machine.max_num_seqs, table[-1][2])]
+        return [*table[:-1], (table[-1][0], self.options.max_num_seqs, table[-1][2])]

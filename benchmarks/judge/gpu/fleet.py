@@ -11,7 +11,7 @@ import msgspec
 
 from ..processes import Process, ProcessError
 from ..real.setup import V1, environment
-from .setups import Machine, arguments_of
+from .setups import Options, arguments_of
 
 WORKER = "benchmarks.judge.gpu.worker"
 START_SECONDS = 200.0
@@ -30,19 +30,18 @@ class Fleet:
     """The engines that are up.
 
     Attributes:
-        machine: what engines are made for.
         failed: why an engine does not start, by key; it is not tried again.
         started: keys of engines that have started.
     """
 
-    def __init__(self, machine: Machine, logs: Path) -> None:
-        self.machine = machine
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self.failed: dict[str, str] = {}
         self.started: set[str] = set()
-        self._logs = logs
+        self._logs = Path(options.scratch) / "logs"
         self._processes: dict[str, Process] = {}
         self._said: dict[str, Any] = {}
-        logs.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(parents=True, exist_ok=True)
 
     def use(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Have these engines up and no others; the facts of those that were started.
@@ -54,10 +53,10 @@ class Fleet:
             self.stop(key)
         wanted = [key for key in keys if not self.has(key) and key not in self.failed]
         for key in wanted:
-            variables = ENVIRONMENT if self.machine.gpu else environment(V1)
+            variables = ENVIRONMENT if self._options.gpu else environment(V1)
             self._processes[key] = Process(WORKER, self._log_of(key), variables)
-            self._processes[key].send(arguments_of(key, self.machine))
-            if self.machine.gpu:
+            self._processes[key].send(arguments_of(key, self._options))
+            if self._options.gpu:
                 time.sleep(BETWEEN_STARTS)
         found = {}
         for key in wanted:

@@ -2,12 +2,13 @@
 
     python -m benchmarks.judge.gpu.main OUT --models FOLDER [--stage sweep ...] [--seconds 480]
     python -m benchmarks.judge.gpu.main OUT --models FOLDER --tiny       # on a CPU, to try the code
+    python -m benchmarks.judge.gpu.main OUT --models FOLDER --set loads=[8,32] cell_seconds=5
 
 `benchmarks/bench_pair/llama_shapes.py` makes the models. OUT/results.jsonl has one line per result;
 the same command goes on where an earlier one was stopped. At the end OUT/gpu.json has everything
 and OUT/gpu.md is the page; `python -m benchmarks.judge.gpu.page OUT` makes both anew.
 
-The stages are those of `stages`.
+Stages: see `stages`; what `--set` takes: `setups.Options`.
 """
 
 from __future__ import annotations
@@ -17,41 +18,16 @@ import datetime
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
-from adaptive_spec.adapters.vllm.graph_ladder import rungs
+import msgspec
 
 from ..processes import ProcessError
-from .bench import Bench, Extent, Results
-from .fleet import Fleet
+from .bench import Bench, Results
 from .page import write_page
-from .setups import METHODS, Machine
+from .setups import METHODS, TINY, Options
 from .stages import STAGES
 
-TINY = {
-    "loads": [2],
-    "repeats": 2,
-    "cell_seconds": 0.2,
-    "temperatures": [0.8],
-    "max_num_seqs": 4,
-    "answers": 4,
-    "ks": [2, 5],
-    "output_tokens": 8,
-}
-SHAPES: dict[str, Any] = {
-    "batches": (1, 4, 16, 64, 128),
-    "contexts": (128, 1024, 2500),
-    "prompts": (256, 1024, 3000),
-    "steps": 8,
-}
-TINY_SHAPES: dict[str, Any] = {
-    "batches": (1, 3),
-    "contexts": (32,),
-    "prompts": (64,),
-    "steps": 6,
-}
 NOTHING_STARTED, OTHER_MACHINE = 3, 2
 
 
@@ -61,44 +37,44 @@ def main(arguments: list[str] | None = None) -> int:
     Returns 1 if an engine failed, 2 if OUT is another GPU's, 3 if no engine
     with adaptive-spec started.
     """
-    options = _parser().parse_args(arguments)
-    if options.tiny:
-        vars(options).update(TINY)
-    options.out.mkdir(parents=True, exist_ok=True)
-    results = Results(options.out / "results.jsonl")
-    about = {"gpu": _gpu_name(tiny=options.tiny), "method": options.method}
+    given = _parser().parse_args(arguments)
+    out: Path = given.out
+    out.mkdir(parents=True, exist_ok=True)
+    options = msgspec.convert(
+        {
+            "models": str(given.models.resolve()),
+            "scratch": str((given.scratch or out).resolve()),
+            "method": given.method,
+            "compilation": json.loads(given.compilation),
+            **(TINY if given.tiny else {}),
+            **{name: json.loads(value) for name, value in map(_pair, given.set)},
+        },
+        Options,
+    )
+    results = Results(out / "results.jsonl")
+    about = {"gpu": _gpu_name(tiny=given.tiny), "method": options.method}
     known = results.found.get("about", about)
     if known["gpu"] != about["gpu"]:
-        print(f"error: {options.out} has results of {known['gpu']}: name another folder")
+        print(f"error: {out} has results of {known['gpu']}: name another folder")
         return OTHER_MACHINE
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    bench = Bench(options, results, given.seconds)
     results.add("about", about)
-    results.add(f"run/{now}", {"options": list(map(str, arguments or sys.argv[1:]))})
-    machine = _machine(options)
-    extent = {
-        "kmax": machine.kmax,
-        "rungs": rungs(machine.kmax, (), most=machine.max_num_seqs),
-        "max_num_seqs": machine.max_num_seqs,
-        "gpu": machine.gpu,
-        "output_tokens": options.output_tokens,
-    }
-    results.add("extent", extent)
-    fleet = Fleet(machine, Path(machine.scratch) / "logs")
-    deadline = time.monotonic() + options.seconds
-    bench = Bench(fleet, results, _extent(options), machine, deadline)
+    results.add(f"run/{now}", {"stages": given.stage})
+    results.add("options", msgspec.to_builtins(options) | {"rungs": bench.rungs})
     try:
-        for name in options.stage:
-            print(f"##### {name}, {deadline - time.monotonic():.0f} s left", flush=True)
+        for name in given.stage:
+            print(f"##### {name}, {bench.left:.0f} s left", flush=True)
             try:
                 STAGES[name](bench)
             except ProcessError as error:
                 bench.fail(name, str(error))
     finally:
-        fleet.close()
-        write_page(options.out)
-    if fleet.failed and not fleet.started & {bench.ours}:
+        bench.fleet.close()
+        write_page(out)
+    if bench.fleet.failed and bench.ours not in bench.fleet.started:
         return NOTHING_STARTED
-    return 1 if fleet.failed else 0
+    return 1 if bench.fleet.failed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,48 +87,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--scratch", type=Path, help="folder for logs and step traces; default OUT")
     add("--stage", nargs="+", choices=list(STAGES), default=list(STAGES))
     add("--method", choices=list(METHODS), default="eagle")
-    add("--kmax", type=int, default=5)
-    add("--ks", type=int, nargs="+", default=[1, 3, 5], help="static K of the sweep")
-    add("--loads", type=int, nargs="+", default=[16, 1, 64, 128])
-    add("--repeats", type=int, default=2)
-    add("--temperatures", type=float, nargs="+", default=[0.8])
-    add("--draft-sampling", default="greedy", help="vLLM's draft_sample_method")
-    add("--cell-seconds", type=float, default=3.0)
-    add("--output-tokens", type=int, default=96, help="length of an answer")
     add("--seconds", type=float, default=480.0, help="then no cell is begun")
     add("--compilation", default="{}", help="vLLM's compilation_config, JSON")
-    add("--kv-gib", type=float, default=5.0, help="KV cache of an engine")
-    add("--max-num-seqs", type=int, default=128)
-    add("--answers", type=int, default=32, help="greedy answers compared")
     add("--tiny", action="store_true", help="on a CPU, to try the code")
+    add("--set", nargs="+", default=[], metavar="NAME=JSON", help="other fields of `Options`")
     return parser
 
 
-def _machine(options: argparse.Namespace) -> Machine:
-    return Machine(
-        models=str(options.models.resolve()),
-        scratch=str((options.scratch or options.out).resolve()),
-        gpu=not options.tiny,
-        max_num_seqs=options.max_num_seqs,
-        kv_gib=options.kv_gib,
-        kmax=options.kmax,
-        draft_sampling=options.draft_sampling,
-        compilation=json.loads(options.compilation),
-    )
-
-
-def _extent(options: argparse.Namespace) -> Extent:
-    return Extent(
-        method=options.method,
-        loads=tuple(options.loads),
-        ks=tuple(options.ks),
-        repeats=options.repeats,
-        temperatures=tuple(options.temperatures),
-        cell_seconds=options.cell_seconds,
-        output_tokens=options.output_tokens,
-        answers=options.answers,
-        **(TINY_SHAPES if options.tiny else SHAPES),
-    )
+def _pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
 
 
 def _gpu_name(*, tiny: bool) -> str:

@@ -164,12 +164,12 @@ def simulate(out: Path, traces: Path) -> None:
     from .simulated import errors
 
     summary, results = summarise(out), Results(out / "results.jsonl")
-    extent, sweep = summary["extent"], summary.get("sweep", ())
+    options, sweep = summary["options"], summary.get("sweep", ())
     # A second call may have been about another method, without a sweep.
     method = sweep[0]["method"] if sweep else summary["about"]["method"]
     results.add("profile", make_profile(out, traces, f"{method}-ours"))
     rows = [row for row in sweep if row["method"] == method]
-    results.add("simulator", errors(out, traces, rows, {**extent, "method": method}))
+    results.add("simulator", errors(out, traces, rows, {**options, "method": method}))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -57,7 +57,7 @@ def make_profile(out: Path, traces: Path, engine: str) -> dict[str, Any]:
     if not trace.is_dir():
         return {"error": "no step traces: run the stage step_costs"}
     found = Results(out / "results.jsonl").found
-    counts = split(trace, parts, int(found["extent"]["kmax"]))
+    counts = split(trace, parts, int(found["options"]["kmax"]))
     gpu = str(found.get("about", {}).get("gpu", ""))
     drafter = engine.rpartition("-")[0]
     try:

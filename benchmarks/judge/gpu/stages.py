@@ -53,7 +53,7 @@ def smoke(bench: Bench) -> None:
         installed = {each.name: each.version for each in distributions()}
         found = {name: installed[name] for name in PACKAGES if name in installed}
         bench.results.add("versions", {"python": sys.version.split()[0], **found})
-    key = f"identity/{bench.extent.method}"
+    key = f"identity/{bench.options.method}"
     if not bench.missing([key]):
         return
     bench.use_sweep()
@@ -64,8 +64,8 @@ def smoke(bench: Bench) -> None:
 
 def _identity(bench: Bench) -> dict[str, Any]:
     """Compare greedy answers with those of no speculation, and have the target score them."""
-    count, static = bench.extent.answers, bench.static_arm(bench.machine.kmax)
-    clients = min(16, count, bench.machine.max_num_seqs)
+    count, static = bench.options.answers, bench.static_arm(bench.options.kmax)
+    clients = min(16, count, bench.options.max_num_seqs)
     load = bench.load(clients, 0.0, 7, requests=count)
 
     def answers(engine: str) -> Any:
@@ -92,51 +92,51 @@ def sweep(bench: Bench) -> None:
     The schedule is tuned from the static K of the first repeat, so it runs in the others, as do the
     arms that price the plugin: with the same K as vLLM, and switched off.
     """
-    extent = bench.extent
+    options = bench.options
     cells = [
         (repeat, temperature, clients)
-        for repeat in range(extent.repeats)
-        for temperature in extent.temperatures
-        for clients in extent.loads
+        for repeat in range(options.repeats)
+        for temperature in options.temperatures
+        for clients in options.loads
     ]
     if bench.over:
         return
     bench.use_sweep()
     for repeat, temperature, clients in cells:
-        groups = [[NONE], *([bench.static_arm(k)] for k in extent.ks)]
+        groups = [[NONE], *([bench.static_arm(k)] for k in options.ks)]
         groups.append([f"{GOODPUT} {COLD}", f"{GOODPUT} {WARM}"])
         if repeat:
             groups += [[TABLE_CONSTANT], ["off"]]
-            if [fixed := f"fixed{bench.machine.kmax}"] not in groups:
+            if [fixed := f"fixed{bench.options.kmax}"] not in groups:
                 groups.append([fixed])
         random.Random(f"{repeat} {temperature} {clients}").shuffle(groups)
         for group in groups:
             for name in group:
                 bench.cell("sweep", name, bench.load(clients, temperature, repeat), repeat)
     if bench.fleet.has(bench.ours):
-        bench.measure(f"status/{extent.method}", bench.ours, "control")
+        bench.measure(f"status/{options.method}", bench.ours, "control")
 
 
 def own(bench: Bench) -> None:
     """Measure at every load, with the default policy, on the engine that the sweep has left."""
-    keys = {clients: f"own/{bench.ours}/{clients}" for clients in bench.extent.loads}
+    keys = {clients: f"own/{bench.ours}/{clients}" for clients in bench.options.loads}
     if not bench.missing(list(keys.values())):
         return
     bench.use_sweep()
-    seconds = bench.extent.cell_seconds
+    seconds = bench.options.cell_seconds
     for clients, key in keys.items():
         if bench.missing([key]) and (engine := bench.ready(f"{GOODPUT} {WARM}")):
-            load = bench.load(clients, bench.extent.temperatures[0], OWN_SEED)
+            load = bench.load(clients, bench.options.temperatures[0], OWN_SEED)
             found = bench.measure(key, engine, "own_time", load=load, seconds=seconds, settle=0.0)
             print(key, found, flush=True)
 
 
 def graphs(bench: Bench) -> None:
     """`ours` has varlen graphs where the attention backend allows them, `ladder` uniform ones."""
-    method, extent, most = bench.extent.method, bench.extent, bench.machine.max_num_seqs
+    options, method = bench.options, bench.options.method
     # Without graphs there is nothing to compare.
     engines = {"varlen": f"{method}-ours"}
-    if bench.machine.gpu:
+    if bench.options.gpu:
         engines["uniform"] = f"{method}-ladder"
     if bench.over:
         return
@@ -146,16 +146,16 @@ def graphs(bench: Bench) -> None:
             seconds, size = int(captured[1]), float(captured[2])
             bench.results.add(f"capture/{engine}", {"seconds": seconds, "gib": size})
         settings = [Setting(k=k) for k in bench.rungs]
-        for k in (k for k in bench.rungs if kind == "varlen" and 0 < k < bench.machine.kmax):
+        for k in (k for k in bench.rungs if kind == "varlen" and 0 < k < bench.options.kmax):
             # K that differ, and beside it as many drafts, drafted as deep.
             settings += [Setting(k=k, depth=k + 1, ragged=True), Setting(k=k, depth=k + 1)]
-        for batch in (batch for batch in GRAPH_BATCHES if batch <= most):
+        for batch in (batch for batch in GRAPH_BATCHES if batch <= options.max_num_seqs):
             key = f"graphs/{method}/{kind}/{batch}"
             _time_settings(bench, key, engine, batch, 64, GRAPH_STEPS, settings)
-    arms = [*(f"fixed{k}" for k in extent.ks), *([LADDER] if bench.machine.gpu else []), GOODPUT]
-    for clients in extent.loads:
+    arms = [*(f"fixed{k}" for k in options.ks), *([LADDER] if bench.options.gpu else []), GOODPUT]
+    for clients in options.loads:
         for name in arms:
-            bench.cell("graphs", name, bench.load(clients, extent.temperatures[0], 0), 0)
+            bench.cell("graphs", name, bench.load(clients, options.temperatures[0], 0), 0)
 
 
 def step_costs(bench: Bench) -> None:
@@ -165,38 +165,38 @@ def step_costs(bench: Bench) -> None:
     costs on top is the ragged penalty. A last load at K = Kmax records what is accepted at every
     position.
     """
-    extent, engine = bench.extent, bench.ours
-    settings = settings_for(bench.rungs, bench.machine.kmax)
+    options, engine = bench.options, bench.ours
+    settings = settings_for(bench.rungs, bench.options.kmax)
     places = [
         (batch, context)
-        for context in extent.contexts
-        for batch in extent.batches
-        if batch <= bench.machine.max_num_seqs
+        for context in options.contexts
+        for batch in options.batches
+        if batch <= bench.options.max_num_seqs
         and _fits(bench, batch, context + _growth(bench, settings))
     ]
     ours = [f"steps/{engine}/{batch}/{context}" for batch, context in places]
     keys = [*ours, *(f"steps/{NONE}/{batch}/{context}" for batch, context in places)]
-    keys += [f"prompts/{NONE}/{tokens}" for tokens in extent.prompts]
-    accepted = [f"acceptance/{engine}/t{each:g}" for each in extent.temperatures]
+    keys += [f"prompts/{NONE}/{tokens}" for tokens in options.prompts]
+    accepted = [f"acceptance/{engine}/t{each:g}" for each in options.temperatures]
     if not bench.missing([*keys, *accepted]):
         return
     bench.use_sweep()
     for batch, context in places:
         for name, some in ((NONE, []), (engine, settings)):
             _time_settings(
-                bench, f"steps/{name}/{batch}/{context}", name, batch, context, extent.steps, some
+                bench, f"steps/{name}/{batch}/{context}", name, batch, context, options.steps, some
             )
-    for tokens in extent.prompts:
+    for tokens in options.prompts:
         key = f"prompts/{NONE}/{tokens}"
         found = bench.measure(key, NONE, "prompts", tokens=tokens, repeats=PROMPT_REPEATS)
         print(key, found, flush=True)
     rows = [row for key in ours for row in bench.results.found.get(key) or ()]
     if (penalty := ragged_penalty(rows)) is not None:
         bench.results.add("ragged_penalty", penalty)
-    always = {"mode": "on", "policy": STEERED, "options": {"k": bench.machine.kmax}}
-    seconds = max(LEAST_ACCEPTANCE_SECONDS, 2.0 * extent.cell_seconds)
-    clients = min(ACCEPTANCE_CLIENTS, bench.machine.max_num_seqs)
-    for key, temperature in zip(accepted, extent.temperatures, strict=True):
+    always = {"mode": "on", "policy": STEERED, "options": {"k": bench.options.kmax}}
+    seconds = max(LEAST_ACCEPTANCE_SECONDS, 2.0 * options.cell_seconds)
+    clients = min(ACCEPTANCE_CLIENTS, bench.options.max_num_seqs)
+    for key, temperature in zip(accepted, options.temperatures, strict=True):
         if bench.missing([key]) and bench.fleet.has(engine):
             bench.fleet.switch(engine, always)
             load = bench.load(clients, temperature, ACCEPTANCE_SEED)
@@ -254,15 +254,15 @@ def _place(row: Mapping[str, Any]) -> tuple[int, int, int, int]:
 
 def _growth(bench: Bench, settings: list[Setting]) -> int:
     """The most tokens that a request gains while all settings are timed."""
-    return sum((1 + each.k + each.ragged) * (bench.extent.steps + 6) for each in settings)
+    return sum((1 + each.k + each.ragged) * (bench.options.steps + 6) for each in settings)
 
 
 def _fits(bench: Bench, batch: int, context: int) -> bool:
-    machine = bench.machine
-    if not machine.gpu:
-        return context < machine.max_model_len
-    room = FILLED * machine.kv_gib * 2**30 / KV_BYTES_PER_TOKEN
-    return context < machine.max_model_len and batch * context <= room
+    options = bench.options
+    if not options.gpu:
+        return context < options.max_model_len
+    room = FILLED * options.kv_gib * 2**30 / KV_BYTES_PER_TOKEN
+    return context < options.max_model_len and batch * context <= room
 
 
 STAGES: dict[str, Callable[[Bench], None]] = {

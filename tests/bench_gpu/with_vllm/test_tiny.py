@@ -19,7 +19,7 @@ pytest.importorskip("vllm", reason="of the environment `vllm`")
 from benchmarks.bench_pair.llama_shapes import write_all
 from benchmarks.judge.gpu.bench import Results
 from benchmarks.judge.gpu.page import main as write_page
-from benchmarks.judge.gpu.setups import METHODS, Machine, arguments_of
+from benchmarks.judge.gpu.setups import METHODS, Options, arguments_of
 
 pytestmark = pytest.mark.long
 
@@ -110,7 +110,7 @@ def test_finished_results_are_not_measured_again(finished: Path) -> None:
     assert counts[MEASURED_ONCE] == 1
     runs = [key for key in counts if key.startswith("run/")]
     assert len(runs) == 3
-    once = [key for key in counts if key.partition("/")[0] not in ("about", "extent", "engine")]
+    once = [key for key in counts if key.partition("/")[0] not in ("about", "options", "engine")]
     assert {counts[key] for key in once} == {1}
 
 
@@ -213,5 +213,5 @@ def test_results_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
 def test_vllm_takes_the_arguments_of_every_engine_of_a_gpu(key: str, models: Path) -> None:
     from vllm.engine.arg_utils import EngineArgs
 
-    machine = Machine(models=str(models), scratch="out", gpu=True)
-    assert EngineArgs(**arguments_of(key, machine)).cudagraph_metrics
+    options = Options(models=str(models), scratch="out")
+    assert EngineArgs(**arguments_of(key, options)).cudagraph_metrics
