@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from adaptive_spec.errors import ConfigError
 from benchmarks.bench_pair.prompts import Job
 
@@ -22,7 +20,7 @@ from ..arms import Arm
 from ..clock import Recorder
 from ..device import Device
 from ..scripted_vllm import schedule_ahead_on_cpu
-from ..vllm_steps import record_steps, use_table
+from ..vllm_steps import let_decide, record_steps, use_table
 from .setup import (
     KMAX,
     MAX_MODEL_LEN,
@@ -102,9 +100,6 @@ class VllmEngine(InProcess):
         if ahead:
             schedule_ahead_on_cpu()
         self._setup = setup
-        self._device: Device | None = None
-        if setup.config is not None:
-            self._show_device()
         super().__init__(_arguments(setup), Recorder())
         if (self._core.batch_queue is not None) != ahead:
             raise ConfigError(f"{setup.engine}: the engine schedules ahead: {not ahead}")
@@ -123,25 +118,14 @@ class VllmEngine(InProcess):
         if table is None and arm.k not in (KMAX, None) and self._setup.method != "none":
             table = [(1, most, max(arm.k, 0))]
         use_table(self.scheduler, table, most)
-        self._device = device
         self.recorder.use(device.charge(self._setup.method))
         if self._setup.config is None:
             assert not arm.policy, arm
             return
-        from adaptive_spec.adapters.vllm import hooks
+        from adaptive_spec.adapters.vllm import lookup
 
-        holder = self.scheduler.vllm_config.scheduler_config
-        config = getattr(holder, hooks.ATTRIBUTE)
-        config = msgspec.structs.replace(
-            config,
-            mode="on" if arm.policy else "off",
-            policy=arm.policy or "goodput",
-            options=dict(arm.options),
-        )
-        setattr(holder, hooks.ATTRIBUTE, config)
-        self.scheduler.adaptive_spec.close()
-        self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
-        self.scheduler.adaptive_spec.clock = self.recorder.clock
+        lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
+        let_decide(self.scheduler, arm, device.capability, self.recorder.clock)
 
     def forget_texts(self) -> None:
         """Forget the texts of earlier requests, from which drafts could be copied."""
@@ -171,23 +155,6 @@ class VllmEngine(InProcess):
         """Let the engine do one step."""
         for output in self._engine.step():
             yield Answer(int(output.request_id), list(output.outputs[0].token_ids), output.finished)
-
-    def _show_device(self) -> None:
-        """Let the adapter see the device's graphs, where it would find a CPU without any."""
-        from adaptive_spec.adapters.vllm import hooks, lookup
-        from adaptive_spec.adapters.vllm.capability import Support, detect
-
-        lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
-
-        def detect_device(vllm_config: Any) -> Support:
-            found = detect(vllm_config)
-            if found.capability is None or self._device is None:
-                return found
-            seen = self._device.capability(found.capability)
-            return msgspec.structs.replace(found, capability=seen)
-
-        names: Any = hooks
-        names.detect = detect_device
 
     def _count_passes(self, runner: Any) -> None:
         recorder = self.recorder
