@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rich import box
 from rich.table import Table
 
 from benchmarks.judge.arms import NONE
-from benchmarks.judge.figures import markdown
+from benchmarks.judge.figures import markdown, versions
 
 from .act_two import Cell
 from .arms import DRAFT_SAMPLING, KMAX, OURS, model_threads
@@ -117,8 +116,7 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "processor": _processor(),
-        "python": platform.python_version(),
-        **{name: _version(name) for name in ("vllm", "torch", "adaptive-spec", "numba")},
+        **versions("vllm", "torch", "adaptive-spec", "numba"),
     }
 
 
@@ -137,13 +135,6 @@ def save(
     paths[0].write_text(page(table, text), encoding="utf-8")
     paths[1].write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
     return paths
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:

@@ -1,8 +1,10 @@
-"""Repeats of a quantity on a real clock, ratios paired by repeat, and tables in Markdown."""
+"""Repeats of a quantity on a real clock, ratios paired by repeat, versions, Markdown tables."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import distributions
 from statistics import median
 
 import msgspec
@@ -30,6 +32,13 @@ def spread(values: Iterable[float]) -> Spread | None:
 def paired(these: Mapping[int, float], those: Mapping[int, float]) -> Spread | None:
     """Ratios of two arms in the same repeats; keys are repeats."""
     return spread(these[repeat] / those[repeat] for repeat in these if repeat in those)
+
+
+def versions(*names: str) -> dict[str, str]:
+    """Versions of Python and of those packages that are installed."""
+    installed = {each.name: each.version for each in distributions()}
+    found = {name: installed[name] for name in names if name in installed}
+    return {"python": platform.python_version(), **found}
 
 
 def markdown(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:

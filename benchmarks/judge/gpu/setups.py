@@ -47,7 +47,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         output_tokens: length of an answer.
         answers: greedy answers compared.
         batches, contexts: of the timed decode steps.
-        prompts: lengths of the timed prompts.
         steps: counted for each setting.
     """
 
@@ -70,7 +69,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     answers: int = 32
     batches: tuple[int, ...] = (1, 4, 16, 64, 128)
     contexts: tuple[int, ...] = (128, 1024, 2500)
-    prompts: tuple[int, ...] = (256, 1024, 3000)
     steps: int = 8
 
 
@@ -84,7 +82,6 @@ TINY: dict[str, Any] = dict(
     answers=4,
     batches=(1, 3),
     contexts=(32,),
-    prompts=(64,),
     steps=6,
 )
 """Toy models on a CPU, to try the code."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections import Counter
 from typing import Any
 
@@ -72,20 +71,6 @@ def time_settings(
         )
     engine.abandon()
     return rows
-
-
-def time_prompts(engine: Engine, tokens: int, repeats: int) -> dict[str, float]:
-    """Median ms from sending a prompt of so many tokens, alone, to its first token."""
-    texts = itertools.cycle(text for some in load_prompts().values() for text in some)
-    found = []
-    for _ in range(repeats):
-        prompt = _prompt(engine, texts, tokens)
-        began = time.monotonic()
-        engine.send("prompt", prompt, max_tokens=1, temperature=0.0)
-        while engine.live:
-            engine.outputs()
-        found.append(1e3 * (time.monotonic() - began))
-    return {"tokens": tokens, "ms": round(float(np.median(found)), 3)}
 
 
 def _begin(engine: Engine, batch: int, context: int) -> int:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import distributions
 from statistics import median
 from typing import Any
 
 import msgspec
 
 from ..arms import GOODPUT, LADDER, NONE, TABLE_CONSTANT
+from ..figures import versions
 from ..rows import COLD, WARM
 from .bench import Bench
 from .greedy import agreement
@@ -42,7 +41,6 @@ KV_BYTES_PER_TOKEN = 2 * 33 * 8 * 128 * 2
 """Of an 8B target with one layer of drafter: keys and values, layers, heads, dimensions, bf16."""
 FILLED = 0.85
 """Of the KV cache: beyond it requests would be preempted."""
-PROMPT_REPEATS = 5
 ACCEPTANCE_CLIENTS = 16
 LEAST_ACCEPTANCE_SECONDS = 3.0
 
@@ -50,9 +48,7 @@ LEAST_ACCEPTANCE_SECONDS = 3.0
 def smoke(bench: Bench) -> None:
     """The engines are those of the sweep, which follows."""
     if "versions" not in bench.results:
-        installed = {each.name: each.version for each in distributions()}
-        found = {name: installed[name] for name in PACKAGES if name in installed}
-        bench.results.add("versions", {"python": sys.version.split()[0], **found})
+        bench.results.add("versions", versions(*PACKAGES))
     key = f"identity/{bench.options.method}"
     if not bench.missing([key]):
         return
@@ -176,7 +172,6 @@ def step_costs(bench: Bench) -> None:
     ]
     ours = [f"steps/{engine}/{batch}/{context}" for batch, context in places]
     keys = [*ours, *(f"steps/{NONE}/{batch}/{context}" for batch, context in places)]
-    keys += [f"prompts/{NONE}/{tokens}" for tokens in options.prompts]
     accepted = [f"acceptance/{engine}/t{each:g}" for each in options.temperatures]
     if not bench.missing([*keys, *accepted]):
         return
@@ -186,10 +181,6 @@ def step_costs(bench: Bench) -> None:
             _time_settings(
                 bench, f"steps/{name}/{batch}/{context}", name, batch, context, options.steps, some
             )
-    for tokens in options.prompts:
-        key = f"prompts/{NONE}/{tokens}"
-        found = bench.measure(key, NONE, "prompts", tokens=tokens, repeats=PROMPT_REPEATS)
-        print(key, found, flush=True)
     rows = [row for key in ours for row in bench.results.found.get(key) or ()]
     if (penalty := ragged_penalty(rows)) is not None:
         bench.results.add("ragged_penalty", penalty)

@@ -15,14 +15,13 @@ from ..processes import answer_lines
 from ..real.traffic import Load
 from .engine import Engine, own_time, serve
 from .greedy import answers, gaps
-from .shapes import Setting, time_prompts, time_settings
+from .shapes import Setting, time_settings
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "answers": answers,
     "control": Engine.control,
     "gaps": gaps,
     "own_time": own_time,
-    "prompts": time_prompts,
     "serve": serve,
     "settings": time_settings,
     "table": Engine.use_table,

@@ -19,9 +19,6 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
         arm: its name.
         device: on whose clock; empty where the steps do not depend on the clock.
         load: name of the load.
-        kind: of prompts.
-        temperature: of sampling.
-        seed: of the prompts' order.
     """
 
     engine: str = "vllm-v1"
@@ -29,9 +26,6 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     device: str = ""
     load: str
-    kind: str = "mixed"
-    temperature: float = 0.0
-    seed: int = 7
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +38,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         texts: tokens of each request's prompt and answer, of the arm without speculation.
         modes: steps by mode of speculation, for arms with our plugin.
         faults: failures of our plugin; must be 0.
-        learned: steps that the policy had learned from before.
-        wall: seconds that the run took on this machine.
     """
 
     key: RunKey
@@ -54,8 +46,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     texts: list[tuple[list[int], list[int]]] = []
     modes: dict[str, int] = {}
     faults: int = 0
-    learned: int = 0
-    wall: float = 0.0
 
 
 class RunFile(LineFile[Run]):

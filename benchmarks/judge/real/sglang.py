@@ -61,9 +61,6 @@ class SglangEngine:
             folder = Path(self._folder.name)
             self._attached = let_decide(self.scheduler, arm, KMAX, folder, self.recorder.clock)
 
-    def forget_texts(self) -> None:
-        """Nothing is copied from earlier requests."""
-
     def status(self) -> dict[str, Any]:
         """Our plugin's counters since it was attached; empty without it."""
         return {} if self._attached is None else self._attached.driver.controller.status()

@@ -17,7 +17,6 @@ from ..clock import Recorder
 from ..device import Device
 from ..traffic import SPREAD
 
-MIXED = "mixed"
 PAUSE_SECONDS = 1.0
 """Virtual time between two loads, so that the adapter sees an idle engine."""
 
@@ -29,7 +28,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         name: in results; of a closed loop, the number of clients.
         pieces: (clients, requests): so many clients until so many requests more were sent. A
             client sends its next request when its last one is answered.
-        kind: kind of prompt; `mixed`: all kinds in turn.
         temperature: of sampling.
         tokens: of each answer; the mean where they are uneven.
         uneven: lengths are log-normal, up to three times the mean: V1's runner drafts for nobody
@@ -41,7 +39,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     pieces: tuple[tuple[int, int], ...]
-    kind: str = MIXED
     temperature: float = 0.0
     tokens: int = 64
     seed: int = 7
@@ -70,11 +67,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
         The first ones are shorter, so that they do not end together.
         """
-        prompts = load_prompts()
-        if self.kind != MIXED:
-            prompts = {self.kind: prompts[self.kind]}
         count = self.distinct or self.requests
-        endless = endless_jobs(prompts, self.tokens, self.seed, self.characters)
+        endless = endless_jobs(load_prompts(), self.tokens, self.seed, self.characters)
         asked = list(itertools.islice(endless, count))
         first = self.pieces[0][0]
         drawn = random.Random(self.seed)
@@ -122,10 +116,6 @@ class Engine(Answering, Protocol):
 
     def use(self, arm: Arm, device: Device) -> None:
         """Let an arm decide on a device, with everything as at a server's start."""
-        ...
-
-    def forget_texts(self) -> None:
-        """Forget the texts of earlier requests, from which drafts could be copied."""
         ...
 
     def status(self) -> dict[str, Any]:

@@ -27,14 +27,12 @@ from .setup import (
     SLOW_DECISION_MS,
     V1,
     V1_ASYNC,
-    V2,
-    WITHOUT_MODEL,
     Setup,
     environment,
 )
 from .traffic import Answer
 
-MODELS = {"draft_model": "draft", "draft_poor": "draft_poor", "eagle": "eagle", "eagle3": "eagle3"}
+MODELS = {"draft_model": "draft", "draft_poor": "draft_poor"}
 """Folder of the drafter's weights by method; `draft_poor` is a draft model that is rarely right."""
 
 
@@ -92,10 +90,6 @@ class VllmEngine(InProcess):
     def __init__(self, setup: Setup) -> None:
         missing = {name for name in environment(V1) if name not in os.environ}
         assert not missing, f"set before the process starts: {sorted(missing)}"
-        if setup.engine == V2:
-            from triton_interpreter import prepare
-
-            prepare()
         ahead = setup.engine == V1_ASYNC
         if ahead:
             schedule_ahead_on_cpu()
@@ -127,15 +121,6 @@ class VllmEngine(InProcess):
         lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
         let_decide(self.scheduler, arm, device.capability, self.recorder.clock)
 
-    def forget_texts(self) -> None:
-        """Forget the texts of earlier requests, from which drafts could be copied."""
-        if self._setup.method == "suffix":
-            trees = self._drafter.suffix_cache
-            for name in list(trees.cached_requests):
-                trees.evict_cached_response(name)
-        if self._setup.config is not None and (own := self.scheduler.adaptive_spec._lookup):
-            own.forget_all()
-
     def status(self) -> dict[str, Any]:
         """Our plugin's counters since the engine's start; empty without it."""
         return self.controller.status() if self._setup.config is not None else {}
@@ -159,8 +144,7 @@ class VllmEngine(InProcess):
     def _count_passes(self, runner: Any) -> None:
         recorder = self.recorder
         drafter = runner.drafter if hasattr(runner, "drafter") else runner.speculator
-        self._drafter = drafter
-        if self._setup.method in WITHOUT_MODEL:
+        if self._setup.method not in MODELS:
             propose = drafter.propose
 
             def proposed(*args: Any, **kwargs: Any) -> Any:
@@ -175,9 +159,8 @@ class VllmEngine(InProcess):
 
 def _arguments(setup: Setup) -> dict[str, Any]:
     models = Path(setup.models)
-    target = models / ("mtp" if setup.method == "mtp" else "target")
     arguments: dict[str, Any] = dict(
-        model=str(target),
+        model=str(models / "target"),
         dtype="float32",
         enforce_eager=True,
         max_model_len=MAX_MODEL_LEN,
@@ -192,10 +175,8 @@ def _arguments(setup: Setup) -> dict[str, Any]:
             "method": "draft_model" if setup.method == "draft_poor" else setup.method,
             "num_speculative_tokens": KMAX,
         }
-        if setup.method not in WITHOUT_MODEL:
-            speculative["draft_sample_method"] = "probabilistic" if setup.sampled else "greedy"
         if folder is not None:
-            speculative["model"] = str(models / folder)
+            speculative |= {"draft_sample_method": "greedy", "model": str(models / folder)}
         arguments["speculative_config"] = speculative
     if setup.config is not None:
         limits = {"max_decision_ms": SLOW_DECISION_MS}

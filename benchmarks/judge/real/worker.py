@@ -6,7 +6,6 @@ python -m benchmarks.judge.real.worker
 from __future__ import annotations
 
 import itertools
-import time
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -56,21 +55,13 @@ def runs(engine: Engine, task: Task) -> Iterator[Run]:
     """Do a task."""
     engine.use(parse_arm(task.key.arm), task.device)
     least = task.learn if task.warm else 0
-    first = _one(engine, task.key, task.load, least)
-    yield first
+    yield _one(engine, task.key, task.load, least)
     if task.warm:
-        yield _one(engine, task.keys[1], task.load, learned=len(first.steps))
+        yield _one(engine, task.keys[1], task.load)
 
 
-def _one(
-    engine: Engine,
-    key: RunKey,
-    load: Load,
-    least_steps: int = 0,
-    learned: int = 0,
-) -> Run:
-    engine.forget_texts()
-    before, began = engine.status(), time.monotonic()
+def _one(engine: Engine, key: RunKey, load: Load, least_steps: int = 0) -> Run:
+    before = engine.status()
     answers = serve(engine, load, least_steps)
     after = engine.status()
     texts: list[tuple[list[int], list[int]]] = []
@@ -84,8 +75,6 @@ def _one(
         texts=texts,
         modes=growth(before, after, "steps_by_mode"),
         faults=sum(growth(before, after, "fail_opens").values()),
-        learned=learned,
-        wall=round(time.monotonic() - began, 2),
     )
 
 

@@ -127,7 +127,6 @@ def test_every_stage_has_its_results(finished: Path) -> None:
         "status/eagle",
         "steps/none/3/32",
         "steps/eagle-ours/3/32",
-        "prompts/none/64",
         "acceptance/eagle-ours/t0.8",
         "ragged_penalty",
         "sweep/eagle/t0.8/2/off/1",
