@@ -77,13 +77,7 @@ class ScriptedVllm:
         return self.scheduler.adaptive_spec.controller
 
     def use(self, arm: Arm, device: Device, kv_tokens: int = 0) -> None:
-        """Let an arm decide on a device, with everything as at a server's start.
-
-        Args:
-            arm: what decides.
-            device: on whose clock.
-            kv_tokens: room in the KV cache (tokens); 0: more than any cell needs.
-        """
+        """Let an arm decide on a device, with everything as at a server's start."""
         self._device = self.priced(arm, device)
         self._arm = arm
         self.recorder.use(self._device.charge(self.kind.method))
@@ -122,15 +116,7 @@ class ScriptedVllm:
         return found
 
     def submit(self, name: str, prompt: int, tokens: int, lines: Lines, start: int) -> None:
-        """Send a request.
-
-        Args:
-            name: its id.
-            prompt: its tokens.
-            tokens: of its answer, the one that the prompt's last pass emits included.
-            lines: records that its answer is a stretch of.
-            start: first position in them.
-        """
+        """Send a request; see `engines.Engine`."""
         from vllm import SamplingParams
         from vllm.v1.engine import EngineCoreRequest
 
