@@ -7,7 +7,6 @@ gets slower or faster meets all of them alike.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -28,7 +27,6 @@ class Cell:
     """One measurement.
 
     Attributes:
-        began, ended: monotonic clock of this machine.
         seconds: from the first request sent to the last answer received.
         tokens: emitted; the same for every arm.
         requests: answered.
@@ -39,8 +37,6 @@ class Cell:
     arm: str
     concurrency: int
     repeat: int
-    began: float
-    ended: float
     seconds: float
     tokens: int
     requests: int
@@ -120,9 +116,7 @@ async def _cell(
 ) -> Cell:
     async with alone(server, servers), Client(server.url) as client:
         before = await client.counters()
-        began = time.monotonic()
         seconds = await serve_all(client, todo, concurrency)
-        ended = time.monotonic()
         after = await client.counters()
     drafts, drafted, accepted = (
         round(after[name] - before[name]) for name in (DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS)
@@ -135,8 +129,6 @@ async def _cell(
         arm=server.arm.name,
         concurrency=concurrency,
         repeat=repeat,
-        began=began,
-        ended=ended,
         seconds=seconds,
         tokens=tokens,
         requests=len(todo),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,120 +34,109 @@ def render(summary: Mapping[str, Any]) -> str:
         "ratio of the repeats.\n"
     ]
     methods = sorted({row["method"] for row in summary.get("sweep", ())} | {about["method"]})
-    for method in methods:
-        parts.append(_bars(summary, method))
-    for method in methods:
-        parts += _sweeps(summary, method)
-    parts += [_own_time(summary), _graphs(summary), _step_costs(summary)]
-    parts += [_simulator(summary), _failed(summary)]
+    parts += [_bars(summary, method) for method in methods]
+    parts += [part for method in methods for part in _sweeps(summary, method)]
+    own = summary.get("own", {}).items()
+    failed = summary.get("failed", {}).items()
+    parts += [
+        _section(
+            "The plugin's own time",
+            ["engine", "clients", "microseconds", "CPU microseconds"],
+            [(*key.split("/"), row["own_us"], row["own_cpu_us"]) for key, row in own],
+            before="Time of our own code per step, with the default policy deciding:\n\n",
+        ),
+        _cells("Varlen against uniform graphs", summary.get("graph_cells", ())),
+        _step_costs(summary),
+        _simulator(summary),
+        _section(
+            "What failed",
+            ["what", "why"],
+            [(key, why.splitlines()[0].replace("|", "/")[:160]) for key, why in failed],
+        ),
+    ]
     return "\n".join(part for part in parts if part)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
-    return markdown(head, rows) + "\n"
+def _section(
+    title: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    before: str = "",
+    after: str = "",
+) -> str:
+    """A table with its title; empty without rows."""
+    return f"## {title}\n\n{before}{markdown(heads, rows)}\n{after}" if rows else ""
 
 
 def _bars(summary: Mapping[str, Any], method: str) -> str:
-    head = ["question", "wanted", "measured", "met"]
     words = {True: "yes", False: "**no**", None: ""}
     found = bars(summary, method)
     rows = [(bar.question, bar.wanted, bar.measured, words[bar.met]) for bar in found]
-    return f"## Bars: {method}\n\n" + table(head, rows)
+    return _section(f"Bars: {method}", ["question", "wanted", "measured", "met"], rows)
 
 
-def _sweeps(summary: Mapping[str, Any], method: str) -> list[str]:
+def _sweeps(summary: Mapping[str, Any], method: str) -> Iterator[str]:
     rows = [row for row in summary.get("sweep", ()) if row["method"] == method]
-    parts = []
     for temperature in sorted({row["temperature"] for row in rows}, reverse=True):
-        parts.append(
-            f"## Throughput: {method}, temperature {temperature:g}\n\n"
-            + _cells([row for row in rows if row["temperature"] == temperature])
-            + "\nThe best static K is chosen in hindsight, which biases it upward.\n"
+        yield _cells(
+            f"Throughput: {method}, temperature {temperature:g}",
+            [row for row in rows if row["temperature"] == temperature],
+            after="\nThe best static K is chosen in hindsight, which biases it upward.\n",
         )
-    return parts
 
 
-def _cells(rows: Iterable[Mapping[str, Any]]) -> str:
-    heads = ("clients", "arm", "tokens/s", "over no speculation", "over best static", "mean K")
+def _cells(title: str, cells: Iterable[Mapping[str, Any]], after: str = "") -> str:
+    heads = ["clients", "arm", "tokens/s", "over no speculation", "over best static", "mean K"]
     ratios = "over_none", "over_best_static"
-    return table(
-        [*heads, "step ms"],
-        [
-            (
-                row["load"],
-                row["arm"],
-                f"{row['tokens_per_s'].middle:.0f}",
-                *(row[name].text(3) if row[name] else "" for name in ratios),
-                *(f"{row[name].middle:.2f}" if row[name] else "" for name in ("mean_k", "step_ms")),
-            )
-            for row in sorted(rows, key=lambda row: (row["load"], row["arm"]))
-        ],
-    )
+    rows = [
+        (
+            row["load"],
+            row["arm"],
+            f"{row['tokens_per_s'].middle:.0f}",
+            *(row[name].text(3) if row[name] else "" for name in ratios),
+            *(f"{row[name].middle:.2f}" if row[name] else "" for name in ("mean_k", "step_ms")),
+        )
+        for row in sorted(cells, key=lambda row: (row["load"], row["arm"]))
+    ]
+    return _section(title, [*heads, "step ms"], rows, after=after)
 
 
 def _step_costs(summary: Mapping[str, Any]) -> str:
-    steps = summary.get("steps")
-    if not steps:
-        return ""
-    rows = sorted(
-        (row for some in steps.values() for row in some),
+    steps = sorted(
+        (row for some in summary.get("steps", {}).values() for row in some),
         key=lambda row: (row["prompt"], row["batch"], row.get("k", -1), row.get("ragged", False)),
     )
-    found = table(
-        ["prompt", "requests", "K", "drafted", "K differ", "ms (10 to 90 percent)", "graphs"],
-        [
-            (
-                row["prompt"],
-                row["batch"],
-                "no speculation" if row.get("none") else row["k"],
-                "" if row.get("none") else row["k"] if row["depth"] is None else row["depth"],
-                "yes" if row.get("ragged") else "",
-                f"{row['ms']:.2f} ({row['ms_p10']:.2f} to {row['ms_p90']:.2f})",
-                ", ".join(sorted(mode for mode in row["graphs"] if mode)),
-            )
-            for row in rows
-        ],
-    )
+    rows = [
+        (
+            row["prompt"],
+            row["batch"],
+            "no speculation" if row.get("none") else row["k"],
+            "" if row.get("none") else row["k"] if row["depth"] is None else row["depth"],
+            "yes" if row.get("ragged") else "",
+            f"{row['ms']:.2f} ({row['ms_p10']:.2f} to {row['ms_p90']:.2f})",
+            ", ".join(sorted(mode for mode in row["graphs"] if mode)),
+        )
+        for row in steps
+    ]
     penalty = summary.get("ragged_penalty")
-    said = "" if penalty is None else f"\nRagged penalty: {100 * penalty:.1f} percent.\n"
-    return f"## Step costs\n\n{found}{said}"
-
-
-def _own_time(summary: Mapping[str, Any]) -> str:
-    own = summary.get("own", {})
-    rows = [(*key.split("/"), row["own_us"], row["own_cpu_us"]) for key, row in own.items()]
-    if not rows:
-        return ""
-    head = ["engine", "clients", "microseconds", "CPU microseconds"]
-    said = "Time of our own code per step, with the default policy deciding:\n\n"
-    return "## The plugin's own time\n\n" + said + table(head, rows)
-
-
-def _graphs(summary: Mapping[str, Any]) -> str:
-    rows = summary.get("graph_cells")
-    return "## Varlen against uniform graphs\n\n" + _cells(rows) if rows else ""
+    after = "" if penalty is None else f"\nRagged penalty: {100 * penalty:.1f} percent.\n"
+    heads = ["prompt", "requests", "K", "drafted", "K differ", "ms (10 to 90 percent)", "graphs"]
+    return _section("Step costs", heads, rows, after=after)
 
 
 def _simulator(summary: Mapping[str, Any]) -> str:
     found = summary.get("simulator", {})
-    if "cells" not in found:
-        return ""
     rows = [
         (row["load"], row["arm"], row["measured"], row["simulated"], f"{100 * row['error']:+.1f}")
-        for row in found["cells"]
+        for row in found.get("cells", ())
     ]
-    head = ["clients", "arm", "measured over no speculation", "simulated", "error, percent"]
-    mean = f"\nMean absolute error: {100 * found['mean_error']:.1f} percent.\n"
-    return "## The simulator on this GPU's profile\n\n" + table(head, rows) + mean
-
-
-def _failed(summary: Mapping[str, Any]) -> str:
-    failed = summary.get("failed")
-    if not failed:
-        return ""
-    rows = [(key, why.splitlines()[0].replace("|", "/")[:160]) for key, why in failed.items()]
-    return "## What failed\n\n" + table(["what", "why"], rows)
+    return _section(
+        "The simulator on this GPU's profile",
+        ["clients", "arm", "measured over no speculation", "simulated", "error, percent"],
+        rows,
+        after=f"\nMean absolute error: {100 * found.get('mean_error', 0):.1f} percent.\n",
+    )
 
 
 def write_page(out: Path) -> None:
