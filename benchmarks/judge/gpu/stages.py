@@ -1,9 +1,9 @@
 """What is measured, stage by stage.
 
-smoke       versions, engines, greedy answers while K changes, seconds and memory of graph capture
+smoke       versions, engines, greedy answers while K changes
 sweep       throughput at every load: no speculation, static K, vLLM's tuned schedule, adaptive-spec
 own         the time of adaptive-spec's own functions per step, in cells of its own
-graphs      varlen against uniform graphs: capture, step times of equal and of differing K
+graphs      varlen against uniform graphs: seconds and memory of capture, steps of equal and other K
 step_costs  decode steps by batch, K, depth and context, to which a hardware profile is fitted
 """
 
