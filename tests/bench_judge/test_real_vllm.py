@@ -39,7 +39,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             models=str(models),
             engine="vllm-v1",
             method=method,
-            config={},
             most_requests=32,
         )
         tasks = [
@@ -65,7 +64,6 @@ def scheduled_ahead(models: Path) -> Group:
         models=str(models),
         engine=V1_ASYNC,
         method=METHODS[0],
-        config={},
         most_requests=32,
     )
     tasks = [

@@ -60,7 +60,7 @@ def wanted(models: str, engine: str) -> list[Group]:
             for name in DEVICES:
                 key = RunKey(engine=engine, method=method, arm=GOODPUT, load=load.name, device=name)
                 tasks.append(Task(key=key, device=device(name), load=load, warm=WARM, learn=0))
-        setup = Setup(models=models, engine=engine, method=method, config={}, most_requests=64)
+        setup = Setup(models=models, engine=engine, method=method, most_requests=64)
         found.append(Group(setup, tasks))
     return found
 

@@ -38,14 +38,14 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         models: folder of the bench models.
         engine: ``vllm-v1``, ``vllm-v1-async`` or ``sglang``.
         method: of drafting.
-        config: of adaptive-spec; None without it.
+        config: of adaptive-spec.
         most_requests: that run at a time.
     """
 
     models: str
     engine: str
     method: str
-    config: dict[str, Any] | None = None
+    config: dict[str, Any] = {}
     most_requests: int = 256
 
 

@@ -98,8 +98,7 @@ class VllmEngine(InProcess):
         if (self._core.batch_queue is not None) != ahead:
             raise ConfigError(f"{setup.engine}: the engine schedules ahead: {not ahead}")
         runner = self._core.model_executor.driver_worker.worker.model_runner
-        if setup.method != "none":
-            self._count_passes(runner)
+        self._count_passes(runner)
 
     @property
     def controller(self) -> Any:
@@ -109,21 +108,19 @@ class VllmEngine(InProcess):
     def use(self, arm: Arm, device: Device) -> None:
         """Let an arm decide, with everything as at a server's start: vLLM's own K, or a policy."""
         most, table = self._setup.most_requests, arm.table
-        if table is None and arm.k not in (KMAX, None) and self._setup.method != "none":
+        if table is None and arm.k not in (KMAX, None):
             table = [(1, most, max(arm.k, 0))]
         use_table(self.scheduler, table, most)
         self.recorder.use(device.charge(self._setup.method))
-        if self._setup.config is None:
-            assert not arm.policy, arm
-            return
         from adaptive_spec.adapters.vllm import lookup
 
         lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
         let_decide(self.scheduler, arm, device.capability, self.recorder.clock)
 
     def status(self) -> dict[str, Any]:
-        """Our plugin's counters since the engine's start; empty without it."""
-        return self.controller.status() if self._setup.config is not None else {}
+        """Our plugin's counters since it was attached."""
+        found: dict[str, Any] = self.controller.status()
+        return found
 
     def submit(self, job: Job, temperature: float, hints: dict[str, Any] | None = None) -> None:
         """Send a request, with `vllm_xargs`."""
@@ -159,7 +156,12 @@ class VllmEngine(InProcess):
 
 def _arguments(setup: Setup) -> dict[str, Any]:
     models = Path(setup.models)
-    arguments: dict[str, Any] = dict(
+    speculative: dict[str, Any] = {"method": setup.method, "num_speculative_tokens": KMAX}
+    if setup.method in MODELS:
+        drafter = str(models / MODELS[setup.method])
+        speculative |= {"method": "draft_model", "model": drafter, "draft_sample_method": "greedy"}
+    own = {"fail_open": {"max_decision_ms": SLOW_DECISION_MS}, **setup.config}
+    return dict(
         model=str(models / "target"),
         dtype="float32",
         enforce_eager=True,
@@ -168,17 +170,6 @@ def _arguments(setup: Setup) -> dict[str, Any]:
         enable_prefix_caching=False,
         seed=0,
         async_scheduling=setup.engine == V1_ASYNC,
+        speculative_config=speculative,
+        additional_config={"adaptive_spec": own},
     )
-    if setup.method != "none":
-        folder = MODELS.get(setup.method)
-        speculative: dict[str, Any] = {
-            "method": "draft_model" if setup.method == "draft_poor" else setup.method,
-            "num_speculative_tokens": KMAX,
-        }
-        if folder is not None:
-            speculative |= {"draft_sample_method": "greedy", "model": str(models / folder)}
-        arguments["speculative_config"] = speculative
-    if setup.config is not None:
-        limits = {"max_decision_ms": SLOW_DECISION_MS}
-        arguments["additional_config"] = {"adaptive_spec": {"fail_open": limits, **setup.config}}
-    return arguments

@@ -32,7 +32,6 @@ def runs(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> R
             models=str(models["target"].parent),
             engine=SGLANG,
             method=method,
-            config={},
             most_requests=16,
         )
         tasks = []
