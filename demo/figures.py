@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from benchmarks.judge.arms import NONE, Arm
 from benchmarks.judge.figures import Spread, paired, spread
@@ -13,26 +13,27 @@ from .act_two import Cell
 from .arms import OURS
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One arm at one concurrency.
 
     Attributes:
-        rate: tokens per second over the repeats.
-        over_none: this arm over no speculation, paired by repeat; None without that arm.
-        ours_over: ours over this arm, paired by repeat; None for ours itself.
+        arm, title: its name, and as in tables.
+        tokens_per_second: over the repeats.
+        over_no_speculation: paired by repeat; None without that arm.
+        ours_over_this: paired by repeat; None for ours itself.
         mean_k, acceptance: by the engine's own counters, all repeats together.
-        rejected: repeats left out because their speed-up cannot be.
+        rejected_repeats: those left out because their speed-up cannot be.
     """
 
     concurrency: int
-    arm: Arm
-    rate: Spread | None
-    over_none: Spread | None
-    ours_over: Spread | None
+    arm: str
+    title: str
+    tokens_per_second: Spread | None
+    over_no_speculation: Spread | None
+    ours_over_this: Spread | None
     mean_k: float
     acceptance: float | None
-    rejected: tuple[int, ...]
+    rejected_repeats: tuple[int, ...]
 
 
 def rows(arms: Sequence[Arm], concurrencies: Sequence[int], cells: Sequence[Cell]) -> list[Row]:
@@ -57,13 +58,14 @@ def _row(arm: Arm, concurrency: int, arms: Sequence[Arm], cells: Sequence[Cell])
     steps = sum(cell.request_steps for cell in all_mine)
     return Row(
         concurrency=concurrency,
-        arm=arm,
-        rate=spread(mine.values()),
-        over_none=paired(mine, rates.get(NONE, {})) if arm.name != NONE else None,
-        ours_over=paired(rates.get(OURS, {}), mine) if arm.name != OURS else None,
-        mean_k=drafted / max(steps, 1),
-        acceptance=sum(c.accepted for c in all_mine) / drafted if drafted else None,
-        rejected=tuple(sorted(set(of[arm.name]) - set(mine))),
+        arm=arm.name,
+        title=arm.title,
+        tokens_per_second=spread(mine.values()),
+        over_no_speculation=paired(mine, rates.get(NONE, {})) if arm.name != NONE else None,
+        ours_over_this=paired(rates.get(OURS, {}), mine) if arm.name != OURS else None,
+        mean_k=round(drafted / max(steps, 1), 3),
+        acceptance=round(sum(c.accepted for c in all_mine) / drafted, 4) if drafted else None,
+        rejected_repeats=tuple(sorted(set(of[arm.name]) - set(mine))),
     )
 
 
@@ -78,8 +80,12 @@ def exceeds_bound(cell: Cell, none: Cell) -> bool:
 
 def best_other(table: Sequence[Row], concurrency: int) -> Row | None:
     """The fastest arm that isn't ours; known only afterwards."""
-    others = [row for row in table if row.concurrency == concurrency and row.arm.name != OURS]
-    return max(others, key=lambda row: row.rate.middle if row.rate else 0.0, default=None)
+    others = [row for row in table if row.concurrency == concurrency and row.arm != OURS]
+    return max(others, key=_rate, default=None)
+
+
+def _rate(row: Row) -> float:
+    return row.tokens_per_second.middle if row.tokens_per_second else 0.0
 
 
 def verdicts(table: Sequence[Row]) -> list[str]:
@@ -87,9 +93,9 @@ def verdicts(table: Sequence[Row]) -> list[str]:
     lines = []
     for concurrency in dict.fromkeys(row.concurrency for row in table):
         best = best_other(table, concurrency)
-        if best is None or best.ours_over is None:
+        if best is None or best.ours_over_this is None:
             continue
-        ratio = best.ours_over
+        ratio = best.ours_over_this
         word = "level with" if ratio.low <= 1.0 <= ratio.high else "ahead of"
         if ratio.high < 1.0:
             word = "behind"
@@ -97,20 +103,6 @@ def verdicts(table: Sequence[Row]) -> list[str]:
             word = "measured once against"
         lines.append(
             f"concurrency {concurrency}: adaptive-spec is {word} the best of the others, "
-            f"{best.arm.title}: {ratio.text()}"
+            f"{best.title}: {ratio.text()}"
         )
     return lines
-
-
-def as_json(row: Row) -> dict[str, Any]:
-    """A row, for JSON."""
-    return {
-        "concurrency": row.concurrency,
-        "arm": row.arm.name,
-        "tokens_per_second": row.rate,
-        "over_no_speculation": row.over_none,
-        "ours_over_this": row.ours_over,
-        "mean_k": round(row.mean_k, 3),
-        "acceptance": None if row.acceptance is None else round(row.acceptance, 4),
-        "rejected_repeats": list(row.rejected),
-    }

@@ -17,7 +17,7 @@ from benchmarks.judge.figures import markdown, versions
 
 from .act_two import Cell
 from .arms import DRAFT_SAMPLING, KMAX, OURS, model_threads
-from .figures import Row, as_json, verdicts
+from .figures import Row, verdicts
 from .view import percent
 
 DISTURBED_CORES = 0.25
@@ -38,10 +38,13 @@ def table_rows(table: Sequence[Row]) -> list[tuple[str, ...]]:
     return [
         (
             str(row.concurrency),
-            row.arm.title,
-            row.rate.text(1) if row.rate else "–",
-            *(over.text() if over else "–" for over in (row.over_none, row.ours_over)),
-            f"{row.mean_k:.2f}" if row.arm.name != NONE else "–",
+            row.title,
+            row.tokens_per_second.text(1) if row.tokens_per_second else "–",
+            *(
+                over.text() if over else "–"
+                for over in (row.over_no_speculation, row.ours_over_this)
+            ),
+            f"{row.mean_k:.2f}" if row.arm != NONE else "–",
             percent(row.acceptance),
         )
         for row in table
@@ -60,7 +63,7 @@ def rich_table(table: Sequence[Row]) -> Table:
         if concurrency not in (None, row.concurrency):
             shown.add_section()
         concurrency = row.concurrency
-        shown.add_row(*texts, style="bold" if row.arm.name == OURS else "")
+        shown.add_row(*texts, style="bold" if row.arm == OURS else "")
     return shown
 
 
@@ -79,11 +82,11 @@ def page(table: Sequence[Row], caption: str) -> str:
 def rejections(table: Sequence[Row]) -> list[str]:
     """What was left out, and why."""
     return [
-        f"concurrency {row.concurrency}, {row.arm.title}: repeat "
-        f"{', '.join(str(repeat + 1) for repeat in row.rejected)} left out: the speed-up is "
-        "above accepted drafts per step + 1, so something else disturbed it or its comparison"
+        f"concurrency {row.concurrency}, {row.title}: repeat "
+        f"{', '.join(str(repeat + 1) for repeat in row.rejected_repeats)} left out: the speed-up "
+        "is above accepted drafts per step + 1, so something else disturbed it or its comparison"
         for row in table
-        if row.rejected
+        if row.rejected_repeats
     ]
 
 
@@ -127,7 +130,7 @@ def save(
     results = {
         "environment": environment(),
         "caption": text,
-        "table": [as_json(row) for row in table],
+        "table": table,
         "cells": cells,
         **more,
     }
