@@ -37,19 +37,10 @@ NEED_VLLM = (
 SCRIPTED = "tests/bench_judge/test_scripted_sglang.py"
 """It builds SGLang's scheduler in pytest's process: in one of its own, with SGLang's hooks."""
 
-NO_ENGINE = (
-    "tests/bench_validation",
-    "tests/chaos",
-    "tests/losslessness",
-    "tests/planted",
-    "tests/policies",
-    "tests/sim",
-)
-"""What has `long` tests that need no engine."""
-
 BUILT_IN_SCHEMAS = {
     "deploy/compose/docker-compose.yml": "vendor.compose-spec",
     "deploy/ci/newest-engines.yml": "vendor.github-workflows",
+    ".github/workflows/check.yml": "vendor.github-workflows",
 }
 
 VLLM_ENVIRONMENT = {
@@ -280,8 +271,9 @@ def _sglang_stage(run: Run, name: str, markers: str, tests: str = "tests/sglang"
 
 
 def _long_core(run: Run) -> None:
-    pytest = [python_of("dev"), *"-m pytest -v --durations=10 -m long".split()]
-    run.stage("long, core", [*pytest, *NO_ENGINE])
+    pytest = [python_of("dev"), *"-m pytest -v --durations=10".split()]
+    elsewhere = [f"--ignore={place}" for place in NEED_VLLM]
+    run.stage("long, core", [*pytest, "-m", "long and not engine and not http", *elsewhere])
 
 
 IN_PROCESS = "not http and not statistics and not long"

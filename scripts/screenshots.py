@@ -22,9 +22,11 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import resources
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from rich.console import Console
 
 from adaptive_spec.commands.top import screen
@@ -46,15 +48,23 @@ SEEN = ROOT / "out" / "screenshots"
 COMMANDS = Path(sys.executable).parent
 TRACE = ROOT / "benchmarks" / "results" / "vllm_cpu-costs.jsonl.gz"
 KMAX = 6
-SECONDS = 60
-PHASES = ((20.0, 4), (20.0, 32), (20.0, 96))
+Phases = tuple[tuple[float, int], ...]
+"""Seconds, clients."""
+PHASES: Phases = ((20.0, 4), (20.0, 32), (20.0, 96))
+FRAME = 860, 400
+"""Width and height of a frame of the moving picture in pixels."""
+FRAMES_A_PAGE = 16
+FRAME_STYLE = (
+    f"<style>body {{ margin: 0 }} div {{ height: {FRAME[1]}px; overflow: hidden }}"
+    " pre { margin: 8px; font: 13px/17px monospace }</style>"
+)
 Status = dict[str, Any]
 
 
-def statuses(drafter_name: str = "eagle") -> list[Status]:
+def statuses(drafter_name: str = "eagle", phases: Phases = PHASES) -> list[Status]:
     """Status of a simulated server after each second."""
     data = load_acceptance(["record:good_t0.8"], drafter_list="eagle", seed=0, kmax=KMAX)
-    pieces = [Piece(seconds, clients, clients) for seconds, clients in PHASES]
+    pieces = [Piece(seconds, clients, clients) for seconds, clients in phases]
     engine = Engine(
         VaryingClosedLoad(requests_of(data, seed=0), pieces),
         data,
@@ -65,7 +75,7 @@ def statuses(drafter_name: str = "eagle") -> list[Status]:
         counts=True,
     )
     found = []
-    for second in range(SECONDS):
+    for second in range(round(sum(seconds for seconds, _ in phases))):
         engine.run(max_seconds=second + 1.0)
         table = engine.controller.break_even()
         found.append(engine.controller.status() | {"break_even": table})
@@ -156,14 +166,32 @@ def states() -> None:
 
 
 def top() -> None:
-    """Picture of `adaptive-spec top`."""
-    *_, before, now = statuses()
-    console = Console(record=True, width=100, force_terminal=True, file=StringIO())
+    """Moving picture of `adaptive-spec top`, a frame a second, while 1, 64 and 1 clients ask."""
+    found = statuses(phases=((15.0, 1), (15.0, 64), (15.0, 1)))
+    frames: list[Image.Image] = []
     with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder, "top.html")
-        console.print(screen({"0": now}, {"0": before}, 1.0))
-        console.save_html(str(page))
-        shot(page.as_uri(), IMAGES / "top.png", 1180, 420)
+        page, picture = Path(folder, "top.html"), Path(folder, "top.png")
+        # Many frames below each other in one page, as each start of a browser takes a second.
+        pairs = list(pairwise(found))
+        for begin in range(0, len(pairs), FRAMES_A_PAGE):
+            rows = pairs[begin : begin + FRAMES_A_PAGE]
+            shown = "".join(f"<div>{top_screen(before, now)}</div>" for before, now in rows)
+            page.write_text(f"{FRAME_STYLE}{shown}", encoding="utf-8")
+            shot(page.as_uri(), picture, FRAME[0], FRAME[1] * FRAMES_A_PAGE)
+            whole = Image.open(picture)
+            boxes = ((0, FRAME[1] * n, FRAME[0], FRAME[1] * (n + 1)) for n in range(len(rows)))
+            frames += [whole.crop(box).quantize(8) for box in boxes]
+    first, *others = frames
+    path = IMAGES / "top.gif"
+    first.save(path, save_all=True, append_images=others, duration=400, loop=0, optimize=True)
+    print(path)
+
+
+def top_screen(before: Status, now: Status) -> str:
+    """HTML of the screen of `top`."""
+    console = Console(record=True, width=100, force_terminal=True, file=StringIO())
+    console.print(screen({"0": now}, {"0": before}, 1.0))
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 def advise() -> None:

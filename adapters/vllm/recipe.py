@@ -135,14 +135,37 @@ def kept_at_zero(vllm_config: Any) -> list[str]:
     drops = getattr(speculation, "use_eagle_block_drop", speculation.use_eagle)
     # From 0.33 on a block's hash covers the token after it, which is why it was dropped.
     looks_ahead = getattr(vllm_config, "num_hash_lookahead_tokens", 0) > 0
+    kmax, requests = speculation.num_speculative_tokens, vllm_config.scheduler_config.max_num_seqs
+    recurrent = model.is_hybrid or model.has_inner_state
     found = []
     if speculation.method not in WITHOUT_MODEL:
-        found.append("the memory of the drafter")
+        share = "" if recurrent else f", and {_drafters_kv(vllm_config):.1%} of the memory for KV"
+        found.append(f"the weights of the drafter{share}")
+    if lookahead := getattr(vllm_config, "num_lookahead_tokens", 0):
+        most = lookahead * requests
+        found.append(
+            f"{lookahead} tokens of KV behind each running request, {most:,} at {requests}"
+        )
     if vllm_config.cache_config.enable_prefix_caching and drops() and not looks_ahead:
         found.append("the last cached block of each prompt is computed anew")
-    if model.is_hybrid or model.has_inner_state:
-        found.append("1 + Kmax recurrent states in place of one, for each request")
+    if recurrent:
+        found.append(f"{1 + kmax} recurrent states in place of one, for each request")
     return found
+
+
+def _drafters_kv(vllm_config: Any) -> float:
+    """Share of the KV memory that is the drafter's: each block holds layers of both models."""
+    target, drafter = (
+        model.get_num_layers(parallel) * model.get_num_kv_heads(parallel) * model.get_head_size()
+        for model, parallel in (
+            (vllm_config.model_config, vllm_config.parallel_config),
+            (
+                vllm_config.speculative_config.draft_model_config,
+                vllm_config.speculative_config.draft_parallel_config,
+            ),
+        )
+    )
+    return float(drafter / (target + drafter))
 
 
 def full_graphs(vllm_config: Any) -> str:

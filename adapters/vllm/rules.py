@@ -199,9 +199,9 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "thinking_token_budget",
         SUPPORTED,
-        "with one thinking section; with several, or a budget of 0, vLLM's own text depends on the "
-        "number of drafts, with the plugin and without it",
-        "test_upstream_reports: one section; a finding: several",
+        "on runner V1 with one thinking section; with several, or a budget of 0, vLLM's own text "
+        "depends on the number of drafts there, with the plugin and without it; V2 gives one text",
+        "test_upstream_reports: one section; a finding: several; test_v2_model_runner",
     ),
     Rule("logprobs", SUPPORTED, "unchanged", "test_greedy_identity: the same values"),
     Rule(

@@ -12,6 +12,7 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.advice import setups
+from adaptive_spec.sim.advice.fixed_k import prompt_tokens
 from adaptive_spec.sim.advice.observed import Observed, observe
 from adaptive_spec.sim.advice.runs import Run, Runs
 from adaptive_spec.sim.advice.setups import SetUp
@@ -48,7 +49,10 @@ from adaptive_spec.sim.off_policy.intervals import Estimate, student_t
 CONFIDENCE = 0.95
 FIRST_LOOK = 2
 """Resamplings behind the first answer."""
+_BLOCK_TOKENS = 16
+"""Of a KV block: vLLM's default."""
 _FEW_TRIALS = 200
+_LEAST_SHOWN = 0.001
 _MOST_CLIENTS = 1024
 _OTHER = {HALVES[0]: HALVES[1], HALVES[1]: HALVES[0]}
 
@@ -161,7 +165,8 @@ def predict(
     )
     if refusal := _no_fit(whole.fit):
         return refused(refusal, whole.fit)
-    seen = msgspec.structs.replace(seen, fit=whole.fit)
+    kept = [] if drafts_by_look_up else _kept_in_memory(observed)
+    seen = msgspec.structs.replace(seen, fit=whole.fit, kept_at_zero=kept)
     predictor = _Predictor(seen, whole, steps, resamplings)
     missing = "" if steps.shows_drafting else drafted_alike(steps)
 
@@ -217,7 +222,7 @@ class _Predictor:
     def __init__(self, seen: Advice, whole: World, steps: TimedSteps, resamplings: int) -> None:
         self._seen = seen
         self._loads = [load.clients for load in seen.loads]
-        self._shares = [load.share for load in seen.loads]
+        self._tokens = [load.share * load.tokens_per_second for load in seen.loads]
         largest = self._loads[-1]
         self._beyond = [n for n in (2 * largest, 4 * largest) if n <= _MOST_CLIENTS]
         worlds = halves(whole, steps, -(-resamplings // 2))
@@ -289,7 +294,7 @@ class _Predictor:
         return float(np.mean([each.tokens_per_second for each in outcomes]))
 
     def _speed(self, world: str, name: str) -> float:
-        return self._runs.speed(world, name, self._loads, self._shares)
+        return self._runs.speed(world, name, self._loads, self._tokens)
 
     def _gain(self, name: str, over: str = setups.NO_SPECULATION) -> float:
         """Ratio of two set-ups' tokens per second over both halves."""
@@ -367,7 +372,20 @@ class _Predictor:
             what_if=[self._what_if(change, native.name) for change in self._changes],
             by_clients=by_clients,
             leave_out_from=left_out[-1].clients if left_out else None,
+            kept_at_zero=[*self._kept_in_time(), *self._seen.kept_at_zero],
         )
+
+    def _kept_in_time(self) -> list[str]:
+        """Say what the pass costs that keeps the drafter in step at K = 0."""
+        slower = [
+            1.0 - self._at(HALVES, self._warm.name, n) / self._at(HALVES, self._none.name, n)
+            for n in self._loads
+        ]
+        if max(slower) < _LEAST_SHOWN:
+            return []
+        least, most = (f"{100 * max(each, 0.0):.1f}" for each in (min(slower), max(slower)))
+        shown = most if least == most else f"{least} to {most}"
+        return [f"{shown} % of throughput for the pass that keeps the drafter in step"]
 
     def _prediction(self, set_up: SetUp, decided: bool) -> Prediction:
         recorded = [
@@ -379,7 +397,7 @@ class _Predictor:
             tokens_per_second=sum(self._speed(half, set_up.name) for half in HALVES) / 2,
             gain=self._gain(set_up.name),
             interval=self._interval(set_up.name) if decided else None,
-            tpot_ms=_tpot(recorded, 2 * self._shares),
+            tpot_ms=_tpot(recorded, 2 * self._tokens),
             lines=set_up.lines,
         )
 
@@ -388,7 +406,7 @@ class _Predictor:
         loads = [change.load * clients for clients in self._loads]
 
         def speed(name: str) -> float:
-            return sum(self._runs.speed(world, name, loads, self._shares) for world in worlds)
+            return sum(self._runs.speed(world, name, loads, self._tokens) for world in worlds)
 
         none = speed(setups.NO_SPECULATION)
         return WhatIf(name=change.name, native=speed(native) / none, ours=speed("goodput") / none)
@@ -400,14 +418,15 @@ class _Predictor:
         return BeyondLoad(clients=clients, best_k=best + 1, gain=gains[best])
 
 
-def _tpot(outcomes: Sequence[Outcome], shares: Sequence[float]) -> tuple[float, float]:
-    """p50 and p99 in ms over the requests of all loads, each load by its share of the time."""
+def _tpot(outcomes: Sequence[Outcome], tokens: Sequence[float]) -> tuple[float, float]:
+    """p50 and p99 in ms over the requests of all loads, which have so many tokens each."""
     values = np.concatenate([each.tpot_seconds for each in outcomes])
     weights = np.concatenate(
         [
-            np.full(len(each.tpot_seconds), share * each.requests_per_second)
+            np.full(len(each.tpot_seconds), emitted / each.tokens_per_second)
+            * each.requests_per_second
             / max(len(each.tpot_seconds), 1)
-            for each, share in zip(outcomes, shares, strict=True)
+            for each, emitted in zip(outcomes, tokens, strict=True)
         ]
     )
     order = np.argsort(values)
@@ -415,6 +434,20 @@ def _tpot(outcomes: Sequence[Outcome], shares: Sequence[float]) -> tuple[float, 
     at = [int(np.searchsorted(reached, quantile)) for quantile in (0.5, 0.99)]
     p50, p99 = (1e3 * float(values[order[min(place, len(values) - 1)]]) for place in at)
     return p50, p99
+
+
+def _kept_in_memory(observed: Observed) -> list[str]:
+    """Say what a drafter with a model holds of the KV pool, and computes of prompts, at K = 0."""
+    running = sum(load.share * load.clients for load in observed.loads)
+    said = f"{observed.kmax} tokens of KV behind each request"
+    if observed.pool_tokens:
+        said += f", {100 * running * observed.kmax / observed.pool_tokens:.2f} % of the pool"
+    prompt = float(np.mean(prompt_tokens(observed.acceptance)))
+    return [
+        said,
+        "EAGLE and MTP before vLLM 0.33 compute the last cached block of each prompt again, at "
+        f"most {100 * min(_BLOCK_TOKENS / prompt, 1.0):.1f} % of the prompts' tokens",
+    ]
 
 
 def _more_drafts(seen: Advice, observed: Observed) -> str:

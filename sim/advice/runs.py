@@ -34,8 +34,10 @@ class Runs:
         return self._outcomes[world, set_up, clients]
 
     def speed(
-        self, world: str, set_up: str, loads: Sequence[int], shares: Sequence[float]
+        self, world: str, set_up: str, loads: Sequence[int], tokens: Sequence[float]
     ) -> float:
-        """Return the tokens per second over a mix of loads, each by its share of the time."""
+        """Return the tokens per second of a set-up that has so many to emit at each load."""
         speeds = [self.outcome(world, set_up, clients).tokens_per_second for clients in loads]
-        return sum(share * speed for share, speed in zip(shares, speeds, strict=True))
+        # The work is what is given; a slower set-up stays at a load for longer.
+        seconds = sum(each / speed for each, speed in zip(tokens, speeds, strict=True))
+        return sum(tokens) / seconds

@@ -104,6 +104,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
         what_if: both under other traffic.
         by_clients: best fixed K by load.
         leave_out_from: smallest load from which on no K gains; None: at none that was simulated.
+        kept_at_zero: sentences on what the drafter costs while K is 0.
         verdict: what to do.
         memory: sentences on what the drafter's memory costs.
     """
@@ -125,5 +126,6 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     what_if: list[WhatIf] = []
     by_clients: list[BeyondLoad] = []
     leave_out_from: int | None = None
+    kept_at_zero: list[str] = []
     verdict: Verdict
     memory: list[str] = []

@@ -20,6 +20,8 @@ _SURE = 0.02
 """Half an interval, relative, that settles the choice."""
 _FAIR = 0.05
 _GOOD_FIT = 0.05
+_SELDOM = 0.1
+"""Share of request-steps below which what a K gives is guessed from shallower drafts."""
 _MOST_HOURS = 1000.0
 _HOURS_PER_MONTH = 730.0
 
@@ -68,6 +70,8 @@ def decide(
             gpu_time += f"; {saved[0]} ({saved[1]} to {saved[2]}) against {present}"
         answers.append(("GPU time", gpu_time))
         answers.append(("Price", _latency(by_name, ours, native)))
+    if advice.kept_at_zero:
+        answers.append(("Off keeps", "; ".join(advice.kept_at_zero)))
     answers.append(("Sure?", _certainty(advice, resamplings)))
     if missing:
         answers.append(("Missing", f"{missing}: record with a larger K to settle them"))
@@ -103,10 +107,13 @@ def _over_present(advice: Advice, by_name: dict[str, Prediction], native: Predic
     """What changes for a server that runs its `num_speculative_tokens` at every load."""
     ours = by_name[OURS]
     before, after = by_name[f"K = {advice.kmax}"].tpot_ms[1], ours.tpot_ms[1]
+    share = advice.k_share.get(advice.kmax, 0.0)
+    # Rounds of a large K begin at harder places: its acceptance is below that of a small K.
+    seldom = f"; rough, as K = {advice.kmax} hardly ran here" if share < _SELDOM else ""
     return (
         f"your num_speculative_tokens at every load: plugin {_range(advice.over_kmax[OURS])}, "
         f"{_kind(native.name)} {_range(advice.over_kmax[native.name])}, paired; TPOT p99 "
-        f"{before:.3g} -> {after:.3g} ms with the plugin"
+        f"{before:.3g} -> {after:.3g} ms with the plugin{seldom}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from math import log
 from typing import TYPE_CHECKING
 
 from adaptive_spec.sim.advice.setups import NO_SPECULATION
@@ -33,11 +34,16 @@ td, th { padding: .2rem .7rem .2rem 0; text-align: right; border-bottom: 1px sol
          font-weight: normal; white-space: nowrap; }
 td:first-child, th:first-child { text-align: left; } th { color: var(--soft); }
 .bar { display: grid; grid-template-columns: 8.5rem 1fr 4.5rem; gap: .6rem; align-items: center; }
-.track { position: relative; height: 1rem; background: color-mix(in srgb, var(--line) 50%, #0000); }
-.fill { position: absolute; inset: 0 auto 0 0; background: var(--a); }
-.best .fill { background: var(--b); } .best { font-weight: 600; }
-.span { position: absolute; top: 45%; height: 2px; background: var(--text); }
+.track { position: relative; height: 1.5rem; margin: 0 .5rem;
+         border-bottom: 1px solid var(--line); }
+.dot { position: absolute; top: .45rem; width: .6rem; height: .6rem; margin-left: -.3rem;
+       border-radius: 50%; background: var(--a); }
+.best .dot { background: var(--b); } .best { font-weight: 600; }
+.span { position: absolute; top: .7rem; height: 2px; background: var(--text); }
+.runs { position: absolute; top: 0; bottom: 0; border-left: 2px dashed var(--soft); }
 .soft { color: var(--soft); }
+svg { max-width: 32rem; } svg text { font-size: 12px; fill: var(--soft); }
+polyline { fill: none; stroke: var(--a); stroke-width: 2; } circle { fill: var(--a); }
 """
 
 
@@ -75,20 +81,8 @@ def _lines(advice: Advice) -> Iterable[str]:
 def _charts(advice: Advice) -> Iterable[str]:
     if not advice.predictions:
         return
-    most = max(each.gain for each in advice.predictions)
-    most = max([most, *(each.interval.high for each in advice.predictions if each.interval)])
-    best = advice.verdict.recommended[0]
     yield "<h2>Throughput over no speculation, all loads together</h2>"
-    for each in advice.predictions:
-        span = ""
-        if each.interval is not None:
-            low, high = 100 * each.interval.low / most, 100 * each.interval.high / most
-            span = f'<div class="span" style="left:{low:.1f}%;width:{high - low:.1f}%"></div>'
-        yield (
-            f'<div class="bar{" best" if each.name == best else ""}"><span>{escape(each.name)}'
-            f'</span><div class="track"><div class="fill" style="width:{100 * each.gain / most:.1f}'
-            f'%"></div>{span}</div><span>{each.gain:.2f}</span></div>'
-        )
+    yield from _dots(advice)
     yield f'<p class="soft">{escape(METHOD)}</p>'
     yield "<h2>By requests at a time</h2>"
     none = advice.predictions[0].by_load
@@ -100,6 +94,8 @@ def _charts(advice: Advice) -> Iterable[str]:
         rows.append([each.name, *gains, *(number(value) for value in each.tpot_ms)])
     loads = [f"at {load.clients}" for load in advice.loads]
     yield _table(["set-up", *loads, "TPOT p50 ms", "p99 ms"], rows)
+    yield "<h2>Best fixed K by requests at a time</h2>"
+    yield _best_k(advice)
     yield f"<p>{escape(by_clients(advice))}</p>"
     if advice.what_if:
         yield "<h2>Under other traffic, over no speculation</h2>"
@@ -108,6 +104,59 @@ def _charts(advice: Advice) -> Iterable[str]:
             for each in advice.what_if
         ]
         yield _table(["change", advice.native, "plugin", "plugin over it"], cells)
+
+
+def _dots(advice: Advice) -> Iterable[str]:
+    """A dot with its interval for each set-up, on an axis of ratios; a line at what runs."""
+    intervals = [each.interval for each in advice.predictions if each.interval]
+    ends = [each.gain for each in advice.predictions]
+    ends += [end for each in intervals for end in (each.low, each.high) if end > 0.0]
+    least, width = log(min(ends)), max(log(max(ends)) - log(min(ends)), 1e-9)
+
+    def place(ratio: float) -> float:
+        return 100.0 * (log(ratio) - least) / width if ratio > 0.0 else 0.0
+
+    present = f"K = {advice.kmax}"
+    runs = next((each.gain for each in advice.predictions if each.name == present), 1.0)
+    line = f'<div class="runs" style="left:{place(runs):.1f}%"></div>'
+    best = advice.verdict.recommended[0]
+    for each in advice.predictions:
+        span = ""
+        if each.interval is not None:
+            low, high = place(each.interval.low), place(each.interval.high)
+            span = f'<div class="span" style="left:{low:.1f}%;width:{high - low:.1f}%"></div>'
+        yield (
+            f'<div class="bar{" best" if each.name == best else ""}"><span>{escape(each.name)}'
+            f'</span><div class="track">{line}{span}<div class="dot" '
+            f'style="left:{place(each.gain):.1f}%"></div></div><span>{each.gain:.2f}</span></div>'
+        )
+    yield f'<p class="soft">Dashed: {present} at every load. Ratios, on a logarithmic axis.</p>'
+
+
+def _best_k(advice: Advice) -> str:
+    """A line through the best fixed K (0: none pays) of each load, the loads equally apart."""
+    best = [0 if each.gain <= 1.0 else each.best_k for each in advice.by_clients]
+    across = [60 + 400 * place / max(len(best) - 1, 1) for place in range(len(best))]
+    down = [110 - 90 * k / advice.kmax for k in best]
+    points = list(zip(across, down, strict=True))
+    marks = "".join(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="4"/>' for x, y in points)
+    loads = "".join(
+        f'<text x="{x:.0f}" y="140" text-anchor="middle">{each.clients}</text>'
+        for x, each in zip(across, advice.by_clients, strict=True)
+    )
+    levels = "".join(
+        f'<text x="40" y="{114 - 90 * k / advice.kmax:.0f}" text-anchor="end">K = {k}</text>'
+        for k in range(advice.kmax + 1)
+        if k in (0, advice.kmax) or k in best
+    )
+    path = " ".join(f"{x:.0f},{y:.0f}" for x, y in points)
+    said = ", ".join(
+        f"{each.clients}: {k}" for each, k in zip(advice.by_clients, best, strict=True)
+    )
+    return (
+        f'<svg viewBox="0 0 500 150" role="img" aria-label="best K by load: {said}">'
+        f'<polyline points="{path}"/>{marks}{loads}{levels}</svg>'
+    )
 
 
 def _recorded(advice: Advice) -> Iterable[str]:

@@ -18,82 +18,57 @@ from benchmarks.judge.real.worker import Task
 
 pytestmark = [
     pytest.mark.engine,
+    pytest.mark.long,  # what it shares with servers, tests/vllm checks every time
     pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="vLLM is not installed"),
 ]
 
 DEVICE = DEVICES["h100-8b"]
-METHODS = "draft_model", "ngram"
-LOADS = Load(name="4", pieces=((4, 12),)), Load(name="16", pieces=((16, 32),))
-STATIC = ("k3",)
-Runs = dict[tuple[str, str, str], Run]
+METHOD = "draft_model"
+LOAD = Load(name="4", pieces=((4, 12),))
+Runs = dict[str, Run]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Runs by drafter, arm and load; `again` is a second policy that begins with nothing."""
+    """Runs by arm; `again` is a second run that begins with nothing, `ahead` is asynchronous."""
     folder = tmp_path_factory.mktemp("judge")
-    models = build(folder / "models", ("target", "draft"))["target"].parent
-    wanted = []
-    for method in METHODS:
-        setup = Setup(
-            models=str(models),
-            engine="vllm-v1",
-            method=method,
-            most_requests=32,
-        )
-        tasks = [
-            Task(key=RunKey(method=method, arm=arm, load=load.name), device=DEVICE, load=load)
-            for arm in ("k0", *STATIC)
-            for load in LOADS
-        ]
-        for load in LOADS:
-            key = RunKey(method=method, arm="goodput", load=load.name)
-            tasks.append(Task(key=key, device=DEVICE, load=load, warm="goodput-warm"))
-        if method == METHODS[0]:
-            again = RunKey(method=method, arm="goodput", load=LOADS[0].name, device="again")
-            tasks.append(Task(key=again, device=DEVICE, load=LOADS[0], warm="goodput-warm"))
-        wanted.append(Group(setup, tasks))
-    wanted.append(scheduled_ahead(models))
-    runs = work_off(wanted, folder, workers=2)
-    return {(r.key.method, r.key.arm + r.key.device, r.key.load): r for r in runs}
-
-
-def scheduled_ahead(models: Path) -> Group:
-    """The same with asynchronous scheduling."""
-    setup = Setup(
-        models=str(models),
-        engine=V1_ASYNC,
-        method=METHODS[0],
-        most_requests=32,
-    )
-    tasks = [
-        Task(
-            key=RunKey(engine=V1_ASYNC, method=METHODS[0], arm=arm, device=device, load="4"),
-            device=DEVICE,
-            load=LOADS[0],
-            warm="goodput-warm" if arm == "goodput" else "",
-        )
-        for arm, device in (("k3", "-ahead"), ("k3", "-ahead-again"), ("goodput", "-ahead"))
+    models = str(build(folder / "models", ("target", "draft"))["target"].parent)
+    groups = [
+        group(models, "vllm-v1", ("k0", ""), ("k3", ""), ("goodput", ""), ("goodput", "-again")),
+        group(models, V1_ASYNC, ("k3", "-ahead"), ("k3", "-ahead-again"), ("goodput", "-ahead")),
     ]
-    return Group(setup, tasks)
+    return {run.key.arm + run.key.device: run for run in work_off(groups, folder, workers=2)}
 
 
-@pytest.mark.parametrize("load", [load.name for load in LOADS])
-def test_every_arm_emits_the_same_tokens(runs: Runs, load: str) -> None:
-    expected = runs["ngram", "k0", load].sums
-    for (_, _, name), run in runs.items():
-        if name == load:
-            assert run.sums[: len(expected)] == expected, run.key
+def group(models: str, engine: str, *arms: tuple[str, str]) -> Group:
+    setup = Setup(models=models, engine=engine, method=METHOD, config={}, most_requests=32)
+    return Group(
+        setup,
+        [
+            Task(
+                key=RunKey(engine=engine, method=METHOD, arm=arm, load=LOAD.name, device=device),
+                device=DEVICE,
+                load=LOAD,
+                warm="goodput-warm" if arm == "goodput" else "",
+            )
+            for arm, device in arms
+        ],
+    )
+
+
+def test_every_arm_emits_the_same_tokens(runs: Runs) -> None:
+    expected = runs["k0"].sums
+    for run in runs.values():
+        assert run.sums[: len(expected)] == expected, run.key
 
 
 def test_the_same_seed_runs_the_same_steps(runs: Runs) -> None:
-    method, load = METHODS[0], LOADS[0].name
     for arm in ("goodput", "goodput-warm"):
-        assert runs[method, arm, load].steps == runs[method, f"{arm}again", load].steps
+        assert runs[arm].steps == runs[f"{arm}-again"].steps
 
 
 def test_an_asynchronous_engine_schedules_ahead(runs: Runs) -> None:
-    at_once, ahead = runs["draft_model", "k3", "4"], runs["draft_model", "k3-ahead", "4"]
+    at_once, ahead = runs["k3"], runs["k3-ahead"]
     # A request that ends is often in the next step already, where it emits nothing.
     decoded, decoded_at_once = (
         sum(work.requests for work in run.steps) for run in (ahead, at_once)
@@ -103,14 +78,14 @@ def test_an_asynchronous_engine_schedules_ahead(runs: Runs) -> None:
 
 
 def test_a_step_scheduled_ahead_is_no_part_of_the_next_run(runs: Runs) -> None:
-    first, second = runs["draft_model", "k3-ahead", "4"], runs["draft_model", "k3-ahead-again", "4"]
+    first, second = runs["k3-ahead"], runs["k3-ahead-again"]
     assert first.steps == second.steps
 
 
 def test_passes_are_charged_as_they_ran(runs: Runs) -> None:
-    decoding = [work for work in runs["draft_model", "k3", "4"].steps if work.requests]
+    decoding = [work for work in runs["k3"].steps if work.requests]
     assert {work.passes for work in decoding} == {3}
-    kept_in_step = [work for work in runs["draft_model", "k0", "4"].steps if work.requests]
+    kept_in_step = [work for work in runs["k0"].steps if work.requests]
     assert {work.passes for work in kept_in_step} == {1}
 
 

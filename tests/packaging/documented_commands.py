@@ -24,7 +24,6 @@ EXECUTED_ELSEWHERE = {
     r"adaptive-spec (top |breakeven localhost)": "tests/vllm/test_documented_requests.py",
     r"adaptive-spec replay$": "tests/sim/test_replay_command.py",
     r"promtool check rules ": "tests/core/operation/test_alerts.py",
-    r"twine check |python -m build": "tests/packaging/test_wheel.py",
     r"adaptive-spec profile ": "tests/sim/hardware/test_from_trace.py",
     r"adaptive-spec (new-policy |replay --policy my_rule)": "tests/cli/test_first_hour.py",
 }

@@ -49,7 +49,7 @@ def history_only(setting: Scenario) -> float:
 @pytest.mark.parametrize(
     ("options", "gain"),
     # At level VERIFY all Kmax drafts are made in every step, whatever comes of them.
-    [({}, 1.01), ({"level": Level.VERIFY}, 1.01)],
+    [pytest.param({}, 1.01, marks=pytest.mark.long), ({"level": Level.VERIFY}, 1.01)],
 )
 def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any], gain: float) -> None:
     # Depths 1 and 2 are nearly alike here: which of them a run settles on differs by seed.

@@ -27,7 +27,13 @@ def run(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("concurrency", "state"), [(1, False), (4, True), (32, False)], ids=["1", "4, stale", "32"]
+    ("concurrency", "state"),
+    [
+        pytest.param(1, False, marks=pytest.mark.long),
+        pytest.param(4, True, marks=pytest.mark.long),
+        (32, False),
+    ],
+    ids=["1", "4, stale", "32"],
 )
 def test_a_dead_drafter_costs_at_most_half_a_per_cent(concurrency: int, state: bool) -> None:
     off = run("off", concurrency, 0.05, state=state)
@@ -35,7 +41,7 @@ def test_a_dead_drafter_costs_at_most_half_a_per_cent(concurrency: int, state: b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("concurrency", [1, 16])
+@pytest.mark.parametrize("concurrency", [1, pytest.param(16, marks=pytest.mark.long)])
 def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) -> None:
     """vllm#52873: after position 32,768 no draft of any request was accepted, for hours."""
     policy = build_policy("goodput", {}, seed=1)
@@ -56,7 +62,7 @@ def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_acceptance_that_rises_while_off_is_expected_of_those_that_come(seed: int) -> None:
     """The few requests that a probe reads in have shown it; all others are new to the drafter."""
     setting = Scenario(

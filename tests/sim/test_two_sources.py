@@ -147,6 +147,7 @@ def test_one_client_whose_text_copies_is_served_without_the_drafter_s_pass(tmp_p
     assert both.fail_opens == 0
 
 
+@pytest.mark.long
 def test_one_client_writing_json_is_fastest_with_both_sources() -> None:
     def speed(drafter: str) -> float:
         run = scenario(

@@ -31,12 +31,12 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Record:
 @pytest.mark.parametrize(
     ("overlap", "seed", "spec", "tree"),
     [
-        (False, 1, "floor 1", "newest"),
+        pytest.param(False, 1, "floor 1", "newest", marks=pytest.mark.long),
         (True, 2, "floor 1", "newest"),
         (True, 3, "kept warm", "newest"),
-        (True, 4, "stateless", "newest"),
+        pytest.param(True, 4, "stateless", "newest", marks=pytest.mark.long),
         (False, 5, "floor 1", "before #19204"),
-        (True, 6, "stateless", "before #19204"),
+        pytest.param(True, 6, "stateless", "before #19204", marks=pytest.mark.long),
     ],
 )
 def test_random_iterations_label_only_real_drafts(

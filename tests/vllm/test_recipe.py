@@ -103,8 +103,27 @@ def test_it_says_what_no_switch_at_run_time_takes_back(models: dict[str, Path]) 
         return " ".join(recipe.kept_at_zero(configuration(f"{command} '{json.dumps(drafts)}'")))
 
     assert kept("ngram") == ""
-    assert "memory of the drafter" in kept("draft_model", model=str(models["draft"]))
+    draft_model = kept("draft_model", model=str(models["draft"]))
+    assert "weights of the drafter" in draft_model
+    assert "2 tokens of KV behind each running request" in draft_model
     assert "last cached block" in kept("eagle3", model=str(models["eagle3"]))
+
+
+@pytest.mark.parametrize("method", ["draft_model", "eagle3"])
+def test_the_drafters_share_of_the_kv_memory_is_what_an_engine_loses(
+    shelf: Any, method: str
+) -> None:
+    from adaptive_spec.adapters.vllm.recipe import _drafters_kv
+
+    def blocks(engine: Any) -> int:
+        return int(engine.scheduler.kv_cache_manager.block_pool.num_gpu_blocks)
+
+    own = {"num_gpu_blocks_override": None}
+    never = blocks(shelf.get(**own))
+    engine = shelf.get(method, adaptive={"policy": "off"}, **own)
+    lost = 1.0 - blocks(engine) / never
+    assert lost == pytest.approx(_drafters_kv(engine.scheduler.vllm_config), abs=0.002)
+    assert lost > 0.01
 
 
 @pytest.mark.every_version

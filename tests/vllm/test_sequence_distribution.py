@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.statistics]
 
 FALSE_ALARM = 1e-4
 """Chance that a comparison of two samples of one distribution is taken for a difference."""
-FEW, MANY = 4096, 20_480
+FEW, MANY = 2048, 20_480
 GOODPUT = {"policy": "goodput", "kernel": "numpy", "fail_open": {"max_decision_ms": 60_000}}
 ALL_VERIFIED = GOODPUT | {"policy": "static", "options": {"k": 4}}
 

@@ -70,8 +70,22 @@ def events(engine: Engine) -> dict[str, int]:
     ("method", "damage", "options", "kind"),
     [
         pytest.param("draft_model", noise, {}, Stuck.NONE, id="weights replaced by noise"),
-        pytest.param("eagle", zeros, {}, Stuck.NONE, id="weights of a head that were never read"),
-        pytest.param("draft_model", damaged_cache, {}, Stuck.NONE, id="a drafter's KV damaged"),
+        pytest.param(
+            "eagle",
+            zeros,
+            {},
+            Stuck.NONE,
+            id="weights of a head that were never read",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "draft_model",
+            damaged_cache,
+            {},
+            Stuck.NONE,
+            id="a drafter's KV damaged",
+            marks=pytest.mark.long,
+        ),
         pytest.param("ngram", None, {"allowed_token_ids": [33]}, Stuck.ALL, id="one token forced"),
     ],
 )

@@ -23,7 +23,7 @@ SAMPLES_PER_PROMPT = 240
 """Against 16 times as many of the target, a temperature of 0.7 for 0.8 is noticed, 0.9 is not."""
 
 CONFIGURATIONS = [
-    pytest.param(("draft_model", False), id="draft_model-sync"),
+    pytest.param(("draft_model", False), id="draft_model-sync", marks=pytest.mark.long),
     pytest.param(("draft_model", True), id="draft_model-async", marks=pytest.mark.long),
     pytest.param(("eagle", False), id="eagle-sync", marks=pytest.mark.long),
     pytest.param(("eagle", True), id="eagle-async"),
@@ -162,10 +162,8 @@ def test_tokens_are_the_same_where_requests_take_turns_as_in_a_pipeline(
     assert observed.left == 0
 
 
-@pytest.mark.parametrize(
-    ("method", "asynchronous"),
-    [("eagle", True), pytest.param("draft_model", False, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("method", "asynchronous"), [("eagle", True), ("draft_model", False)])
 def test_tokens_are_the_same_with_two_sources_of_drafts(
     v2: V2Engines,
     unspeculated: Observed,
@@ -245,6 +243,35 @@ def test_tokens_of_the_other_traffic_are_those_without_speculation(
         if not name.startswith("leave-"):
             assert observed.answers[name].tokens == answer.tokens, name
             assert observed.answers[name].reasons == answer.reasons, name
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+def test_several_thinking_sections_with_a_budget_give_the_text_of_no_speculation(
+    v2: V2Engines, random_policy: dict[str, Any]
+) -> None:
+    """On runner V1 vLLM's own text depends on the number of drafts here: docs/losslessness.md."""
+    reasoning = pytest.importorskip("vllm.config.reasoning", reason="this vLLM has no budget")
+    thinks = {
+        "reasoning_config": reasoning.ReasoningConfig(
+            reasoning_start_str=" (", reasoning_end_str=")"
+        ),
+        **(SMALL | {"max_model_len": 256, "num_gpu_blocks_override": 64}),
+    }
+    again = "* Classes whose instances can be type arguments to generic c ("
+    texts = [again, *(f"{text[:60]} (" for text in prompts(8, 5))]
+    free = [Job(f"r{n}", text, n, {"max_tokens": 48}) for n, text in enumerate(texts)]
+    bound = [replace(job, options=job.options | {"thinking_token_budget": 5}) for job in free]
+
+    def tokens(observed: Observed) -> dict[str, tuple[int, ...]]:
+        return {name: answer.tokens[0] for name, answer in observed.answers.items()}
+
+    want = tokens(v2.run(bound, **thinks))
+    without = tokens(v2.run(free, **thinks))
+    assert sum(want[name] != without[name] for name in want) >= 3, "budgets change these texts"
+    assert tokens(v2.run(bound, "draft_model", **thinks)) == want
+    adaptive = random_policy | {"fail_open": PATIENT}
+    assert tokens(v2.run(bound, "draft_model", adaptive=adaptive, **thinks)) == want
 
 
 @pytest.mark.long

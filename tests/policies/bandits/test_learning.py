@@ -55,7 +55,7 @@ def test_bandits_work_at_coarser_levels(level: Level) -> None:
         assert speed(bandit(name), 0.85, steps=200, level=level) >= 0.93 * best
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PATHS)
 def test_evidence_that_fades_follows_a_drafter_that_breaks_down(name: str) -> None:
     after = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -174,6 +175,19 @@ def test_where_drafting_does_not_pay_the_advice_is_no_speculation(tmp_path):
     assert found.leave_out_from == 1
 
 
+def test_what_a_drafter_costs_while_off_is_its_pass_and_what_it_holds(found: Advice) -> None:
+    [passes, held, prompts] = found.kept_at_zero
+    at_1, at_4 = (1.0 - step / (step + 0.7e-3) for step in (7.1e-3, 7.4e-3))
+    said = re.match(r"([\d.]+) to ([\d.]+) % of throughput for the pass", passes)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(100 * at_4, abs=0.5)
+    assert float(said[2]) == pytest.approx(100 * at_1, abs=0.5)
+    assert held.startswith("2 tokens of KV behind each request")
+    assert "of the prompts' tokens" in prompts
+    assert "Off keeps" in dict(found.verdict.answers)
+
+
+@pytest.mark.long
 def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
     """vllm#44697: each verified token crosses PCIe between the stages, and drafting does, too.
 

@@ -12,6 +12,7 @@ from tests.sim.sweep.fake_sweep import call, without_timing, write_sweep
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra [ray]")
+@pytest.mark.long
 def test_ray_gives_the_same_results_as_processes(finished, tmp_path):
     out = tmp_path / "out"
     result = call(write_sweep(tmp_path), "--output", out, "--ray", "local", "--jobs", 1)
