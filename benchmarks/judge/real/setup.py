@@ -37,7 +37,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         models: folder of the bench models.
         engine: ``vllm-v1``, ``vllm-v1-async`` or ``sglang``.
-        method: of drafting.
+        method: of drafting: `vllm.MODELS`; of SGLang also ``eagle`` and ``none``.
         config: of adaptive-spec.
         most_requests: that run at a time.
     """

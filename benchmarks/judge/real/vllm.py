@@ -98,7 +98,7 @@ class VllmEngine(InProcess):
         if (self._core.batch_queue is not None) != ahead:
             raise ConfigError(f"{setup.engine}: the engine schedules ahead: {not ahead}")
         runner = self._core.model_executor.driver_worker.worker.model_runner
-        self._count_passes(runner)
+        runner.drafter.model.register_forward_pre_hook(lambda *_: self.recorder.drafter_ran())
 
     @property
     def controller(self) -> Any:
@@ -138,28 +138,15 @@ class VllmEngine(InProcess):
         for output in self._engine.step():
             yield Answer(int(output.request_id), list(output.outputs[0].token_ids), output.finished)
 
-    def _count_passes(self, runner: Any) -> None:
-        recorder = self.recorder
-        drafter = runner.drafter if hasattr(runner, "drafter") else runner.speculator
-        if self._setup.method not in MODELS:
-            propose = drafter.propose
-
-            def proposed(*args: Any, **kwargs: Any) -> Any:
-                k = kwargs.get("num_speculative_tokens")
-                recorder.drafter_ran(KMAX if k is None else int(k))
-                return propose(*args, **kwargs)
-
-            drafter.propose = proposed
-            return
-        drafter.model.register_forward_pre_hook(lambda *_: recorder.drafter_ran())
-
 
 def _arguments(setup: Setup) -> dict[str, Any]:
     models = Path(setup.models)
-    speculative: dict[str, Any] = {"method": setup.method, "num_speculative_tokens": KMAX}
-    if setup.method in MODELS:
-        drafter = str(models / MODELS[setup.method])
-        speculative |= {"method": "draft_model", "model": drafter, "draft_sample_method": "greedy"}
+    speculative = {
+        "method": "draft_model",
+        "model": str(models / MODELS[setup.method]),
+        "num_speculative_tokens": KMAX,
+        "draft_sample_method": "greedy",
+    }
     own = {"fail_open": {"max_decision_ms": SLOW_DECISION_MS}, **setup.config}
     return dict(
         model=str(models / "target"),
