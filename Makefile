@@ -58,7 +58,7 @@ gpu:
 	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/pip install --quiet "vllm==0.32.0" numba --editable .
 	@PYTHON=$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python sh benchmarks/judge/first_call.sh first
 	@PYTHON=$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python sh benchmarks/judge/first_call.sh second
-	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python -m benchmarks.gpu.page out/gpu --simulate \
+	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python -m benchmarks.judge.gpu.page out/gpu --simulate \
 		--traces out/gpu-scratch/traces
 
 lock:

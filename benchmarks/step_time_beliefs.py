@@ -128,7 +128,7 @@ def virtual(file: Path) -> Iterator[Source]:
         "level / 2": (0.5, 1.0),
         "drafts x 5": (1.0, 5.0),
     }
-    for place, each in enumerate(RunFile(file).read()):
+    for place, each in enumerate(RunFile(file)):
         key = each.key
         if key.method in ("none", "ngram") or len(each.steps) < 300:
             continue

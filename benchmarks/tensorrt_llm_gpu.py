@@ -33,8 +33,8 @@ import msgspec
 if not __package__:  # run as a file
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.gpu.bars import Bar
-from benchmarks.gpu.steered import NAME as STEERED
+from benchmarks.judge.gpu.bars import Bar
+from benchmarks.judge.gpu.steered import NAME as STEERED
 
 ARMS = ("none", "static", "schedule", "gate", "drawn", "adaptive")
 OURS = ("drawn", "adaptive")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .status import Totals, mode_of, read_status
-from .traffic import Client, ClosedLoop, endless_jobs
+from benchmarks.bench_pair.prompts import endless_jobs
+
+from .status import counts_of, mode_of, read_status
+from .traffic import Client, ClosedLoop
 from .view import PhaseView
 
 CONCURRENCIES = (1, 4, 16, 4, 1)
@@ -24,47 +27,45 @@ class Phase:
 
     Attributes:
         began, ended: monotonic clock of this machine, which the step trace uses too.
-        totals: counted so far in this phase.
-        recent: counted between the last two status files.
-        recent_seconds: the time between them.
+        counts: between the first and the last status file of this phase (`status.counts_of`).
+        counted_seconds: the time between them.
+        status, before: the last status file, and the one before it.
+        seconds: the time between those two.
     """
 
     concurrency: int
     began: float = 0.0
     ended: float = 0.0
-    totals: Totals = field(default_factory=Totals)
-    recent: Totals = field(default_factory=Totals)
-    recent_seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
     counted_seconds: float = 0.0
+    status: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
     mode: str = ""
-    reason: str = ""
-    depth: int = 0
 
     @property
     def tokens_per_second(self) -> float:
         """Emitted in decoding steps, over the time the status files span."""
-        return self.totals.emitted / self.counted_seconds if self.counted_seconds else 0.0
+        return self.counts["emitted"] / self.counted_seconds if self.counted_seconds else 0.0
 
 
 class Watcher:
     """Follows a server's status through the phases."""
 
     def __init__(self) -> None:
-        self._last: dict[str, Any] | None = None
+        self._last: dict[str, Any] = {}
         self._last_time = 0.0
 
     def update(self, phase: Phase, status: dict[str, Any] | None, now: float) -> bool:
         """Take up a status of this time, in seconds; False if it holds nothing new."""
-        if status is None or (self._last and status["steps"] == self._last["steps"]):
+        if status is None or status["steps"] == self._last.get("steps"):
             return False
-        if self._last is not None:
-            phase.recent = Totals.from_status(status) - Totals.from_status(self._last)
-            phase.recent_seconds = now - self._last_time
-            phase.totals = phase.totals + phase.recent
-            phase.counted_seconds += phase.recent_seconds
+        if self._last:
+            phase.seconds = now - self._last_time
+            phase.counts += counts_of(status) - counts_of(self._last)
+            phase.counted_seconds += phase.seconds
         phase.mode = mode_of(status, self._last)
-        phase.reason = status["last_reason"]
-        phase.depth = status["last_depth"]
+        phase.status, phase.before = status, self._last
         self._last, self._last_time = status, now
         return True
 

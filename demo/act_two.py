@@ -7,25 +7,19 @@ gets slower or faster meets all of them alike.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+
+from benchmarks.bench_pair.names import KINDS
+from benchmarks.bench_pair.prompts import Job, endless_jobs
 
 from .servers import Server, alone
-from .traffic import ACCEPTED_TOKENS, DRAFT_TOKENS, DRAFTS, Client, Job, jobs, serve_all
+from .traffic import ACCEPTED_TOKENS, DRAFT_TOKENS, DRAFTS, Client, serve_all
 
 WARM_UP_SEED = 90
 REPEAT_SEED = 100
-KINDS = 5
-"""Kinds of prompt there are."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a cell does at a concurrency."""
-
-    requests: int
-    tokens: int
+WARM_UP_TOKENS, TOKENS = 24, 64
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,6 @@ class Cell:
     """One measurement.
 
     Attributes:
-        began, ended: monotonic clock of this machine.
         seconds: from the first request sent to the last answer received.
         tokens: emitted; the same for every arm.
         requests: answered.
@@ -44,8 +37,6 @@ class Cell:
     arm: str
     concurrency: int
     repeat: int
-    began: float
-    ended: float
     seconds: float
     tokens: int
     requests: int
@@ -59,25 +50,14 @@ class Cell:
         return self.tokens / self.seconds
 
     @property
-    def mean_k(self) -> float:
-        """Drafts verified per request and step."""
-        return self.drafted / max(self.request_steps, 1)
-
-    @property
-    def acceptance(self) -> float | None:
-        """Accepted of the drafts verified; None if none was."""
-        return self.accepted / self.drafted if self.drafted else None
-
-    @property
     def accepted_per_step(self) -> float:
         """Accepted drafts per request and step: 1 more than that bounds any speed-up."""
         return self.accepted / max(self.request_steps, 1)
 
 
-def work_for(concurrency: int) -> Work:
+def requests_for(concurrency: int) -> int:
     """Work of some seconds: about two rounds, each kind of prompt equally often."""
-    of_each_kind = max(round(2 * concurrency / KINDS), 1)
-    return Work(requests=KINDS * of_each_kind, tokens=64)
+    return len(KINDS) * max(round(2 * concurrency / len(KINDS)), 1)
 
 
 def rotated(servers: Sequence[Server], by: int) -> list[Server]:
@@ -94,8 +74,8 @@ async def warm_up(
 ) -> None:
     """A discarded round for every arm."""
     for place, concurrency in enumerate(concurrencies):
-        requests, tokens = max(concurrency, KINDS), 24
-        todo = jobs(prompts, requests, tokens, WARM_UP_SEED + place)
+        endless = endless_jobs(prompts, WARM_UP_TOKENS, WARM_UP_SEED + place)
+        todo = list(islice(endless, max(concurrency, len(KINDS))))
         for server in servers:
             async with alone(server, servers), Client(server.url) as client:
                 await serve_all(client, todo, concurrency)
@@ -120,9 +100,8 @@ async def measure(
         if repeat and not time_for_another(repeat):
             break
         for place, concurrency in enumerate(concurrencies):
-            work = work_for(concurrency)
             seed = REPEAT_SEED + repeat * len(concurrencies) + place
-            todo = jobs(prompts, work.requests, work.tokens, seed)
+            todo = list(islice(endless_jobs(prompts, TOKENS, seed), requests_for(concurrency)))
             row = []
             for server in rotated(servers, repeat + place):
                 row.append(await _cell(server, servers, todo, concurrency, repeat))
@@ -137,9 +116,7 @@ async def _cell(
 ) -> Cell:
     async with alone(server, servers), Client(server.url) as client:
         before = await client.counters()
-        began = time.monotonic()
         seconds = await serve_all(client, todo, concurrency)
-        ended = time.monotonic()
         after = await client.counters()
     drafts, drafted, accepted = (
         round(after[name] - before[name]) for name in (DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS)
@@ -147,13 +124,11 @@ async def _cell(
     tokens = sum(job.max_tokens for job in todo)
     # A static K drafts in each step. Ours doesn't, but wastes no draft at a request's end, so
     # that each step emits what it accepted and one token more.
-    static = server.arm.drafts and not server.arm.adaptive
+    static = server.arm.k not in (-1, None)
     return Cell(
         arm=server.arm.name,
         concurrency=concurrency,
         repeat=repeat,
-        began=began,
-        ended=ended,
         seconds=seconds,
         tokens=tokens,
         requests=len(todo),

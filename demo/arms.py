@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.judge.arms import GOODPUT, NONE, Arm
+from benchmarks.judge.arms import parse_arm as judge_arm
+
 from .errors import DemoError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,11 +22,11 @@ BENCH_PAIR = ROOT / "benchmarks" / "bench_pair"
 KMAX = 6
 MODEL_NAME = "bench"
 MAX_NUM_SEQS = 16
-NONE, OURS = "none", "ours"
+OURS = GOODPUT
 DRAFT_SAMPLING = "probabilistic"
 """Drafts are drawn from the draft model's distribution, in every arm that drafts. vLLM's default
 takes its most likely token, which sampled text at temperature 0.8 rarely is."""
-DEFAULT_ARMS = (NONE, "static2", "static6", OURS)
+DEFAULT_ARMS = (NONE, "k2", "k6", OURS)
 
 SITECUSTOMIZE = """\
 import sys
@@ -31,23 +34,6 @@ sys.path.insert(0, {folder!r})
 from vllm_cpu_sampling_fix import apply
 apply()
 """
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One server.
-
-    Attributes:
-        name: as on the command line.
-        title: as in tables.
-        drafts: num_speculative_tokens; 0 means no speculation is configured.
-        adaptive: our plugin decides.
-    """
-
-    name: str
-    title: str
-    drafts: int
-    adaptive: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,18 +59,13 @@ class Files:
 
 
 def parse_arm(name: str) -> Arm:
-    """The arm of this name: `none`, `ours` or `static` with a K of 1 to Kmax.
+    """The judge's arm of this name: `none`, `goodput`, or `k1` to the largest K.
 
     Raises DemoError for any other name.
     """
-    if name == NONE:
-        return Arm(name, "no speculation", 0)
-    if name == OURS:
-        return Arm(name, "adaptive-spec", KMAX, adaptive=True)
-    match = re.fullmatch(r"static(\d+)", name)
-    if match and 1 <= int(match[1]) <= KMAX:
-        return Arm(name, f"static K = {int(match[1])}", int(match[1]))
-    raise DemoError(f"unknown arm {name!r}: there are {NONE}, {OURS} and static1 to static{KMAX}")
+    if name in (NONE, OURS) or (re.fullmatch(r"k\d+", name) and 1 <= int(name[1:]) <= KMAX):
+        return judge_arm(name)
+    raise DemoError(f"unknown arm {name!r}: there are {NONE}, {OURS} and k1 to k{KMAX}")
 
 
 def serve_command(arm: Arm, port: int, files: Files) -> list[str]:
@@ -97,15 +78,15 @@ def serve_command(arm: Arm, port: int, files: Files) -> list[str]:
         *("--max-model-len", "512", "--max-num-seqs", str(MAX_NUM_SEQS)),
         *("--no-enable-prefix-caching", "--disable-uvicorn-access-log"),
     ]
-    if arm.drafts:
+    if arm.name != NONE:
         speculation = {
             "method": "draft_model",
             "model": str(files.models / "draft"),
-            "num_speculative_tokens": arm.drafts,
+            "num_speculative_tokens": arm.k or KMAX,
             "draft_sample_method": DRAFT_SAMPLING,
         }
         command += ["--speculative-config", json.dumps(speculation)]
-    if arm.adaptive:
+    if arm.policy:
         command += ["--additional-config", json.dumps({"adaptive_spec": our_config(files)})]
     return command
 
@@ -113,7 +94,7 @@ def serve_command(arm: Arm, port: int, files: Files) -> list[str]:
 def our_config(files: Files) -> dict[str, Any]:
     """What is given to our plugin: defaults, and places to write to."""
     return {
-        "policy": "goodput",
+        "policy": OURS,
         "status_file": str(files.status),
         "trace": {"directory": str(files.trace)},
     }

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .arms import DEFAULT_ARMS, MAX_NUM_SEQS, OURS, ROOT, Arm, Files, parse_arm
+from benchmarks.judge.arms import Arm
+
+from .arms import DEFAULT_ARMS, MAX_NUM_SEQS, OURS, ROOT, Files, parse_arm
 from .errors import DemoError
 
 DESCRIPTION = """\

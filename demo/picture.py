@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from adaptive_spec.operation.trace import read_trace
+
 from .arms import KMAX
 from .errors import DemoError
-from .steps import Step
 from .traffic import kind_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from .act_one import Phase
 
+Step = Mapping[str, Any]
 BIN_SECONDS = 1.0
 KIND_COLOURS = {
     "json": "#1b7837",
@@ -44,6 +46,13 @@ def load_matplotlib() -> Any:
             f"the picture needs matplotlib, `pip install matplotlib`: {error}"
         ) from error
     return pyplot
+
+
+def read_steps(directory: Path, phases: Sequence[Phase]) -> list[Step]:
+    """The steps of a trace that ended in these phases, in order of time."""
+    began, ended = phases[0].began, phases[-1].ended
+    steps = [step for step in read_trace(directory) if began <= step["now"] <= ended]
+    return sorted(steps, key=lambda step: step["now"])
 
 
 def draw(steps: Sequence[Step], phases: Sequence[Phase], path: Path) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich import box
 from rich.table import Table
 
+from benchmarks.judge.arms import NONE
+from benchmarks.judge.figures import markdown, versions
+
 from .act_two import Cell
 from .arms import DRAFT_SAMPLING, KMAX, OURS, model_threads
-from .figures import Row, as_json, rate, times, verdicts
+from .figures import Row, verdicts
 from .view import percent
 
 DISTURBED_CORES = 0.25
@@ -37,11 +38,13 @@ def table_rows(table: Sequence[Row]) -> list[tuple[str, ...]]:
     return [
         (
             str(row.concurrency),
-            row.arm.title,
-            rate(row.rate),
-            times(row.over_none),
-            times(row.ours_over),
-            f"{row.mean_k:.2f}" if row.arm.drafts else "–",
+            row.title,
+            row.tokens_per_second.text(1) if row.tokens_per_second else "–",
+            *(
+                over.text() if over else "–"
+                for over in (row.over_no_speculation, row.ours_over_this)
+            ),
+            f"{row.mean_k:.2f}" if row.arm != NONE else "–",
             percent(row.acceptance),
         )
         for row in table
@@ -60,16 +63,14 @@ def rich_table(table: Sequence[Row]) -> Table:
         if concurrency not in (None, row.concurrency):
             shown.add_section()
         concurrency = row.concurrency
-        shown.add_row(*texts, style="bold" if row.arm.name == OURS else "")
+        shown.add_row(*texts, style="bold" if row.arm == OURS else "")
     return shown
 
 
-def markdown(table: Sequence[Row], caption: str) -> str:
+def page(table: Sequence[Row], caption: str) -> str:
     """The same for a README."""
     lines = [
-        "| " + " | ".join(HEADINGS) + " |",
-        "| " + " | ".join("---" for _ in HEADINGS) + " |",
-        *("| " + " | ".join(texts) + " |" for texts in table_rows(table)),
+        markdown(HEADINGS, table_rows(table)),
         "",
         caption,
         "",
@@ -81,11 +82,11 @@ def markdown(table: Sequence[Row], caption: str) -> str:
 def rejections(table: Sequence[Row]) -> list[str]:
     """What was left out, and why."""
     return [
-        f"concurrency {row.concurrency}, {row.arm.title}: repeat "
-        f"{', '.join(str(repeat + 1) for repeat in row.rejected)} left out: the speed-up is "
-        "above accepted drafts per step + 1, so something else disturbed it or its comparison"
+        f"concurrency {row.concurrency}, {row.title}: repeat "
+        f"{', '.join(str(repeat + 1) for repeat in row.rejected_repeats)} left out: the speed-up "
+        "is above accepted drafts per step + 1, so something else disturbed it or its comparison"
         for row in table
-        if row.rejected
+        if row.rejected_repeats
     ]
 
 
@@ -118,8 +119,7 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "processor": _processor(),
-        "python": platform.python_version(),
-        **{name: _version(name) for name in ("vllm", "torch", "adaptive-spec", "numba")},
+        **versions("vllm", "torch", "adaptive-spec", "numba"),
     }
 
 
@@ -130,21 +130,14 @@ def save(
     results = {
         "environment": environment(),
         "caption": text,
-        "table": [as_json(row) for row in table],
-        "cells": [asdict(cell) for cell in cells],
+        "table": table,
+        "cells": cells,
         **more,
     }
     paths = [folder / "table.md", folder / "results.json"]
-    paths[0].write_text(markdown(table, text), encoding="utf-8")
-    paths[1].write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    paths[0].write_text(page(table, text), encoding="utf-8")
+    paths[1].write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
     return paths
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import os
 import shutil
 import signal
@@ -12,17 +11,19 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 if not __package__:  # run as a file
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     __package__ = "demo"
 
-from .arms import BENCH_PAIR, Files
 from .clock import Clock
 from .errors import DemoError
 from .machine import seconds_of_others
-from .options import Options, parse
+
+if TYPE_CHECKING:
+    from .arms import Files
+    from .options import Options
 
 PHASE_SECONDS = {1: 10.0, 4: 10.0, 16: 16.0}
 QUICK_SHARE = 0.6
@@ -32,7 +33,7 @@ WARM_UP_SECONDS, REPEAT_SECONDS = 24.0, 76.0
 """Of four servers on two idle cores: benchmarks/results/demo.json."""
 PATIENCE_SECONDS, ENOUGH_REPEATS = 720.0, 2
 """A repeat that would end later than this is left out, if there are enough to show a spread."""
-NEEDED = ("vllm", "adaptive_spec", "httpx", "rich", "matplotlib")
+NEEDED = ("vllm", "msgspec", "numpy", "httpx", "rich", "matplotlib")
 
 
 def require_packages() -> None:
@@ -61,6 +62,8 @@ def build_models(folder: Path) -> None:
 
     Raises DemoError if that fails.
     """
+    from .arms import BENCH_PAIR
+
     build = [sys.executable, BENCH_PAIR / "build.py", folder]
     command = [*map(str, build), "--only", "target_big", "draft"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -69,15 +72,11 @@ def build_models(folder: Path) -> None:
         raise DemoError(f"the models can't be built in {folder}: {lines[-1]}")
 
 
-def load_prompts() -> dict[str, list[str]]:
-    """Held-out prompts by kind."""
-    prompts: dict[str, list[str]] = json.loads((BENCH_PAIR / "prompts.json").read_text("utf-8"))
-    return prompts
-
-
 async def run(options: Options) -> None:
     """All of it. Raises DemoError if something essential fails."""
-    from . import act_one, act_two, figures, picture, preview, report, servers, status, steps
+    from benchmarks.bench_pair.prompts import load_prompts
+
+    from . import act_one, act_two, figures, picture, preview, report, servers, status
     from .view import PhaseView, open_console
 
     console, files = open_console(), options.files
@@ -108,7 +107,7 @@ async def run(options: Options) -> None:
         with clock.stage("servers", f"starting {many}"):
             async with preview.shown(console):
                 await servers.wait_ready(running, said)
-        ours = next(server for server in running if server.arm.adaptive)
+        ours = next(server for server in running if server.arm.policy)
         said(servers.require_switched_on(ours))
         with clock.stage("act one", "act one: load up and down on the server with adaptive-spec"):
             async with servers.alone(ours, running):
@@ -135,18 +134,9 @@ async def run(options: Options) -> None:
             for server in running:
                 said(f"stays: {server.url} {server.arm.name}, process group {server.group}")
     with clock.stage("picture", "reading the step trace, drawing"):
-        trace = steps.read_steps(files.trace)
-        first = steps.between(trace, seen[0].began, seen[-1].ended)
         path = files.output / "k-over-time.png"
-        picture.draw(first, seen, path)
+        picture.draw(picture.read_steps(files.trace, seen), seen, path)
         more = {
-            "act_one": [
-                {"concurrency": phase.concurrency}
-                | steps.summary(steps.between(trace, phase.began, phase.ended))
-                for phase in seen
-            ],
-            "act_one_by_kind": steps.by_kind(first),
-            "act_two_ours": act_two_trace(options, cells, trace) if cells else [],
             "cores_of_others": round(others, 2),
             "faults": faults,
             "seconds": clock.seconds,
@@ -187,23 +177,6 @@ def expected_seconds(options: Options, phases: Sequence[tuple[int, float]]) -> d
     return expected | {"picture": 2.0}
 
 
-def act_two_trace(options: Options, cells: list[Any], trace: Any) -> list[dict[str, Any]]:
-    """What our server did in act two, by concurrency."""
-    from . import steps
-
-    result = []
-    for concurrency in options.concurrencies:
-        chosen = [
-            step
-            for cell in cells
-            if cell.concurrency == concurrency and cell.arm == "ours"
-            for step in steps.between(trace, cell.began, cell.ended)
-        ]
-        by_kind = steps.by_kind(chosen)
-        result.append({"concurrency": concurrency} | steps.summary(chosen) | {"by_kind": by_kind})
-    return result
-
-
 async def run_until_signalled(options: Options) -> None:
     """Run; a signal ends it in order, so that servers are stopped."""
     task = asyncio.current_task()
@@ -216,10 +189,11 @@ async def run_until_signalled(options: Options) -> None:
 
 def main() -> int:
     """Parse, run, say in one line what went wrong if something did."""
-    options = parse()
     try:
         require_packages()
-        asyncio.run(run_until_signalled(options))
+        from .options import parse
+
+        asyncio.run(run_until_signalled(parse()))
     except DemoError as error:
         if error.details:
             print(error.details, file=sys.stderr)

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import httpx
 
-from .arms import Arm, Files, serve_command, server_environment
+from benchmarks.judge.arms import Arm
+
+from .arms import Files, serve_command, server_environment
 from .errors import DemoError
 from .guard import Guard, end, send
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from .arms import KMAX
 from .errors import DemoError
@@ -14,68 +14,36 @@ MOST_FAIL_OPEN = 0.05
 """Share of steps with the engine's own K above which a run says nothing about ours."""
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Counts since a server started, or between two times.
+def counts_of(status: dict[str, Any]) -> Counter[str]:
+    """Counts since a server started; those of a time are differences.
 
-    Attributes:
-        steps: decisions.
-        drafted, accepted: draft tokens verified, and accepted.
-        emitted: tokens emitted in decoding steps.
-        by_k: how often a request was verified with K = 0, 1, ... drafts.
+    ``steps``: decisions. ``drafted``, ``accepted``: draft tokens verified, and accepted.
+    ``emitted``: tokens emitted in decoding steps. ``0``, ``1``, ...: how often a request was
+    verified with so many drafts.
     """
+    return Counter(
+        steps=status["steps"],
+        drafted=status["verified_tokens"],
+        accepted=status["accepted_tokens"],
+        emitted=status["emitted_tokens"],
+        **status["requests_by_k"],
+    )
 
-    steps: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    emitted: int = 0
-    by_k: tuple[int, ...] = (0,) * (KMAX + 1)
 
-    @classmethod
-    def from_status(cls, status: dict[str, Any]) -> Self:
-        """Out of a status object."""
-        by_k = status["requests_by_k"]
-        return cls(
-            steps=status["steps"],
-            drafted=status["verified_tokens"],
-            accepted=status["accepted_tokens"],
-            emitted=status["emitted_tokens"],
-            by_k=tuple(by_k.get(str(k), 0) for k in range(KMAX + 1)),
-        )
+def mean_k(counts: Counter[str]) -> float:
+    """Drafts verified per request and step."""
+    return counts["drafted"] / max(sum(counts[str(k)] for k in range(KMAX + 1)), 1)
 
-    def __sub__(self, earlier: Totals) -> Totals:
-        return Totals(
-            self.steps - earlier.steps,
-            self.drafted - earlier.drafted,
-            self.accepted - earlier.accepted,
-            self.emitted - earlier.emitted,
-            tuple(a - b for a, b in zip(self.by_k, earlier.by_k, strict=True)),
-        )
 
-    def __add__(self, more: Totals) -> Totals:
-        return Totals(
-            self.steps + more.steps,
-            self.drafted + more.drafted,
-            self.accepted + more.accepted,
-            self.emitted + more.emitted,
-            tuple(a + b for a, b in zip(self.by_k, more.by_k, strict=True)),
-        )
+def acceptance(counts: Counter[str]) -> float | None:
+    """Accepted of the drafts verified; None if none was."""
+    return counts["accepted"] / counts["drafted"] if counts["drafted"] else None
 
-    @property
-    def mean_k(self) -> float:
-        """Drafts verified per request and step."""
-        return self.drafted / max(sum(self.by_k), 1)
 
-    @property
-    def acceptance(self) -> float | None:
-        """Accepted of the drafts verified; None if none was."""
-        return self.accepted / self.drafted if self.drafted else None
-
-    @property
-    def shares(self) -> tuple[float, ...]:
-        """Share of each K among requests and steps."""
-        total = max(sum(self.by_k), 1)
-        return tuple(count / total for count in self.by_k)
+def shares(counts: Counter[str]) -> list[float]:
+    """Share of each K among requests and steps."""
+    by_k = [counts[str(k)] for k in range(KMAX + 1)]
+    return [count / max(sum(by_k), 1) for count in by_k]
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
@@ -104,9 +72,9 @@ def require_sound(status: dict[str, Any] | None) -> list[str]:
     return faults
 
 
-def mode_of(status: dict[str, Any], earlier: dict[str, Any] | None) -> str:
+def mode_of(status: dict[str, Any], earlier: dict[str, Any]) -> str:
     """The mode most steps ran in since an earlier status."""
     now = status["steps_by_mode"]
-    before = earlier["steps_by_mode"] if earlier else {}
+    before = earlier.get("steps_by_mode", {})
     grown = {mode: count - before.get(mode, 0) for mode, count in now.items()}
     return max(grown, key=lambda mode: grown[mode], default="")

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
+from benchmarks.bench_pair.prompts import Job
+
 from .arms import MODEL_NAME
 from .errors import DemoError
 
 TEMPERATURE = 0.8
-PROMPT_CHARACTERS = 60
-"""Prompts are cut to some twenty tokens: on a CPU a prompt token costs as much as any other."""
 REQUEST_SECONDS = 180.0
 
 DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
@@ -27,48 +24,21 @@ DRAFTS = "vllm:spec_decode_num_drafts_total"
 ACCEPTED_TOKENS = "vllm:spec_decode_num_accepted_tokens_total"
 
 
-@dataclass(frozen=True)
-class Job:
-    """One request. Its name begins with the kind of its prompt."""
-
-    kind: str
-    number: int
-    prompt: str
-    max_tokens: int
-
-    @property
-    def request_id(self) -> str:
-        """Sent as X-Request-Id, so that step traces tell kinds apart."""
-        return f"{self.kind}-{self.number}"
-
-    def body(self) -> dict[str, Any]:
-        """What is posted. No early end, so that work is the same for every server."""
-        return {
-            "model": MODEL_NAME,
-            "prompt": self.prompt,
-            "max_tokens": self.max_tokens,
-            "temperature": TEMPERATURE,
-            "seed": self.number,
-            "ignore_eos": True,
-        }
+def request_id(job: Job) -> str:
+    """Sent as X-Request-Id, so that step traces tell kinds of prompts apart."""
+    return f"{job.kind}-{job.number}"
 
 
-def endless_jobs(prompts: Mapping[str, Sequence[str]], max_tokens: int, seed: int) -> Iterator[Job]:
-    """Jobs of all kinds in turn, with prompts in an order drawn by `seed`."""
-    chance = random.Random(seed)
-    shuffled = {kind: chance.sample(texts, len(texts)) for kind, texts in prompts.items()}
-    number = itertools.count(1_000_000 * (seed + 1))
-    for place in itertools.count():
-        kinds = chance.sample(sorted(shuffled), len(shuffled))
-        for kind in kinds:
-            texts = shuffled[kind]
-            text = texts[place % len(texts)][:PROMPT_CHARACTERS]
-            yield Job(kind, next(number), text, max_tokens)
-
-
-def jobs(prompts: Mapping[str, Sequence[str]], count: int, max_tokens: int, seed: int) -> list[Job]:
-    """The first `count` of `endless_jobs`."""
-    return list(itertools.islice(endless_jobs(prompts, max_tokens, seed), count))
+def body(job: Job) -> dict[str, Any]:
+    """What is posted. No early end, so that work is the same for every server."""
+    return {
+        "model": MODEL_NAME,
+        "prompt": job.prompt,
+        "max_tokens": job.max_tokens,
+        "temperature": TEMPERATURE,
+        "seed": job.number,
+        "ignore_eos": True,
+    }
 
 
 def kind_of(request_id: str) -> str:
@@ -100,17 +70,18 @@ class Client:
 
         Raises DemoError if it isn't answered in full.
         """
-        headers = {"X-Request-Id": job.request_id}
+        name = request_id(job)
+        headers = {"X-Request-Id": name}
         try:
-            response = await self._http.post("/v1/completions", json=job.body(), headers=headers)
+            response = await self._http.post("/v1/completions", json=body(job), headers=headers)
         except httpx.HTTPError as error:
-            raise DemoError(f"request {job.request_id} failed: {error!r}") from error
+            raise DemoError(f"request {name} failed: {error!r}") from error
         if response.status_code != httpx.codes.OK:
             text = " ".join(response.text.split())[:200]
-            raise DemoError(f"request {job.request_id}: status {response.status_code}: {text}")
+            raise DemoError(f"request {name}: status {response.status_code}: {text}")
         tokens = int(response.json()["usage"]["completion_tokens"])
         if tokens != job.max_tokens:
-            raise DemoError(f"request {job.request_id} got {tokens} tokens of {job.max_tokens}")
+            raise DemoError(f"request {name} got {tokens} tokens of {job.max_tokens}")
         return tokens
 
     async def counters(self) -> dict[str, float]:
@@ -132,24 +103,6 @@ def counters_in(metrics: str) -> dict[str, float]:
     return totals
 
 
-async def serve_all(client: Client, work: Iterable[Job], concurrency: int) -> float:
-    """Have a fixed amount of work done at a concurrency; seconds from first to last."""
-    queue = iter(work)
-
-    async def work_off() -> None:
-        for job in queue:
-            await client.complete(job)
-
-    began = time.perf_counter()
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(work_off())
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return time.perf_counter() - began
-
-
 class ClosedLoop:
     """Keeps a number of requests under way that may be changed while it runs."""
 
@@ -158,7 +111,6 @@ class ClosedLoop:
         self._work = work
         self._wanted = 0
         self._running: dict[int, asyncio.Task[None]] = {}
-        self.answered = 0
 
     def set_concurrency(self, wanted: int) -> None:
         """More start at once; fewer: the surplus ends as it is answered."""
@@ -174,10 +126,14 @@ class ClosedLoop:
             if task.done() and not task.cancelled() and (error := task.exception()):
                 raise error
 
+    async def finish(self) -> None:
+        """Wait until all work is done."""
+        await asyncio.gather(*self._running.values())
+
     async def drain(self) -> None:
         """Wait for the answers under way; send nothing more."""
         self._wanted = 0
-        await asyncio.gather(*self._running.values())
+        await self.finish()
 
     async def cancel(self) -> None:
         """Give up all that is under way."""
@@ -186,6 +142,16 @@ class ClosedLoop:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def _keep_sending(self, place: int) -> None:
-        while place < self._wanted:
-            await self._client.complete(next(self._work))
-            self.answered += 1
+        while place < self._wanted and (job := next(self._work, None)) is not None:
+            await self._client.complete(job)
+
+
+async def serve_all(client: Client, work: Iterable[Job], concurrency: int) -> float:
+    """Have a fixed amount of work done at a concurrency; seconds from first to last."""
+    began, loop = time.perf_counter(), ClosedLoop(client, iter(work))
+    loop.set_concurrency(concurrency)
+    try:
+        await loop.finish()
+    finally:
+        await loop.cancel()
+    return time.perf_counter() - began

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from .status import Totals
+from adaptive_spec.commands.top import screen
+
+from .status import acceptance, mean_k, shares
 
 if TYPE_CHECKING:
     from .act_one import Phase
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-BAR_WIDTH = 32
 LOG_WIDTH = 118
 REFRESHES_PER_SECOND = 4
 TITLE = "act one: load up and down, adaptive-spec"
@@ -74,28 +74,10 @@ class PhaseView:
             self._console.print(plain_line(phase), highlight=False, soft_wrap=True)
 
     def _screen(self, phase: Phase) -> RenderableType:
-        return Group(now_panel(phase), phase_table(self._phases, phase, self._title))
-
-
-def now_panel(phase: Phase) -> Panel:
-    """The last second: how many drafts were verified, and what came of it."""
-    bars = Table.grid(padding=(0, 1))
-    for k, share in enumerate(phase.recent.shares):
-        bar = Text("█" * round(share * BAR_WIDTH), style="cyan")
-        bars.add_row(f"K = {k}", Text.assemble(bar, f" {share:.0%}" if share else ""))
-    rate = phase.recent.emitted / phase.recent_seconds if phase.recent_seconds else 0.0
-    facts = Table.grid(padding=(0, 1))
-    facts.add_row("concurrency", f"[bold]{phase.concurrency}[/]")
-    facts.add_row("tokens/s", f"[bold]{rate:.0f}[/]")
-    facts.add_row("mean K", f"{phase.recent.mean_k:.2f}")
-    facts.add_row("draft depth D", str(phase.depth))
-    facts.add_row("accepted", percent(phase.recent.acceptance))
-    facts.add_row("mode", phase.mode)
-    facts.add_row("last decision", phase.reason)
-    both = Table.grid(padding=(0, 3))
-    both.add_column(width=BAR_WIDTH + 14)
-    both.add_row(bars, facts)
-    return Panel(both, title="drafts verified per request and step, last second", expand=False)
+        now = (
+            screen({"0": phase.status}, {"0": phase.before}, phase.seconds) if phase.status else ""
+        )
+        return Group(now, phase_table(self._phases, phase, self._title))
 
 
 def phase_table(phases: Sequence[Phase], running: Phase | None, title: str) -> Table:
@@ -115,12 +97,12 @@ def phase_table(phases: Sequence[Phase], running: Phase | None, title: str) -> T
         table.add_row(
             str(phase.concurrency),
             f"{phase.tokens_per_second:.0f}",
-            f"{phase.totals.mean_k:.2f}",
-            Text(sparkline(phase.totals), style="cyan"),
-            str(phase.depth),
-            percent(phase.totals.acceptance),
+            f"{mean_k(phase.counts):.2f}",
+            Text(sparkline(shares(phase.counts)), style="cyan"),
+            str(phase.status.get("last_depth", "")),
+            percent(acceptance(phase.counts)),
             phase.mode,
-            phase.reason,
+            phase.status.get("last_reason", ""),
             style="bold" if phase is running else "",
         )
     return table
@@ -128,19 +110,19 @@ def phase_table(phases: Sequence[Phase], running: Phase | None, title: str) -> T
 
 def plain_line(phase: Phase) -> str:
     """A phase where there is no terminal."""
-    shares = " ".join(f"{100 * share:.0f}" for share in phase.totals.shares)
+    by_k = " ".join(f"{100 * share:.0f}" for share in shares(phase.counts))
     return (
         f"  concurrency {phase.concurrency:2d}: {phase.tokens_per_second:4.0f} tokens/s, "
-        f"mean K {phase.totals.mean_k:.2f}, D {phase.depth}, "
-        f"accepted {percent(phase.totals.acceptance)}, mode {phase.mode}, "
-        f"K 0..6 in %: {shares}; last decision: {phase.reason}"
+        f"mean K {mean_k(phase.counts):.2f}, D {phase.status.get('last_depth', 0)}, "
+        f"accepted {percent(acceptance(phase.counts))}, mode {phase.mode}, "
+        f"K 0..6 in %: {by_k}; last decision: {phase.status.get('last_reason', '')}"
     )
 
 
-def sparkline(totals: Totals) -> str:
+def sparkline(shares_of_k: Sequence[float]) -> str:
     """Shares of K = 0, 1, ... as blocks; what occurred at all is visible."""
     top = len(BLOCKS) - 1
-    return " ".join(BLOCKS[max(round(share * top), 1)] if share else "·" for share in totals.shares)
+    return " ".join(BLOCKS[max(round(share * top), 1)] if share else "·" for share in shares_of_k)
 
 
 def percent(share: float | None) -> str:

@@ -90,6 +90,7 @@ _POLICIES = {
     "both": Arm("both", "two sources", policy="goodput", second_source=True),
     "regression": Arm("regression", "policy regression", policy="regression"),
     "thompson": Arm("thompson", "policy thompson", policy="thompson"),
+    "off": Arm("off", "adaptive-spec, switched off", policy="off", again=False),
     TIERS: Arm(TIERS, "SGLang's tiers", policy=_SGLANG, options=_TIERS, again=False),
 }
 
@@ -98,9 +99,9 @@ def parse_arm(name: str) -> Arm:
     """Return the arm of this name.
 
     ``none``, ``k0`` and up (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
-    ``goodput``, ``history``, ``one-k``, ``ladder``, ``no-cold``, ``both``, ``linucb``,
-    ``regression``, ``thompson``, ``sglang-tiers``, ``oracle``; on SGLang's scheduler
-    ``sglang-rule`` and ``sglang-list``; and ``policy:NAME`` or
+    ``fixed0`` and up (the same by adaptive-spec), ``off``, ``goodput``, ``history``, ``one-k``,
+    ``ladder``, ``no-cold``, ``both``, ``linucb``, ``regression``, ``thompson``, ``sglang-tiers``,
+    ``oracle``; on SGLang's scheduler ``sglang-rule`` and ``sglang-list``; and ``policy:NAME`` or
     ``policy:NAME={options as JSON}``.
 
     Raises ConfigError for a name that is none.
@@ -109,6 +110,10 @@ def parse_arm(name: str) -> Arm:
         return Arm(name, "no speculation", k=-1)
     if match := re.fullmatch(r"k(\d+)", name):
         return Arm(name, f"static K = {match[1]}", k=int(match[1]))
+    if match := re.fullmatch(r"fixed(\d+)", name):
+        options = {"k": int(match[1])}
+        title = f"adaptive-spec with K = {match[1]}"
+        return Arm(name, title, policy="static", options=options, again=False)
     if match := re.fullmatch(r"table:((?:\d+-\d+=\d+,?)+)", name):
         ranges = [tuple(map(int, re.split("[-=]", part))) for part in match[1].split(",")]
         return Arm(name, "vLLM's table", table=[(a, b, k) for a, b, k in ranges])
@@ -125,8 +130,9 @@ def parse_arm(name: str) -> Arm:
         options = json.loads(match[2] or "{}")
         return Arm(name, f"policy {match[1]}", policy=match[1], options=options)
     raise ConfigError(
-        f"unknown arm {name!r}: there are {NONE}, k0 and up, table:FROM-TO=K,..., {TABLE_CELL}, "
-        f"{TABLE_CONSTANT}, {', '.join(_POLICIES)}, {ORACLE}, {SGLANG_RULE}, {SGLANG_LIST} "
+        f"unknown arm {name!r}: there are {NONE}, k0 and fixed0 and up, table:FROM-TO=K,..., "
+        f"{TABLE_CELL}, {TABLE_CONSTANT}, {', '.join(_POLICIES)}, {ORACLE}, {SGLANG_RULE}, "
+        f"{SGLANG_LIST} "
         "and policy:NAME={OPTIONS}"
     )
 

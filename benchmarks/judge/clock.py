@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 from .device import Charge, Work
 
@@ -78,7 +79,7 @@ class Recorder:
         """The drafter ran so many passes in the step launched last."""
         self._last.passes += passes
 
-    def arrived(self, key: int) -> Work | None:
+    def arrived(self, key: int, results: Any = None) -> Work | None:
         """The results of a step arrived: let its time pass. None if it had no tokens."""
         work = self._under_way.pop(key, None)
         if work is not None:

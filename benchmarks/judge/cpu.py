@@ -24,12 +24,14 @@ import numpy as np
 
 from .arms import parse_arm
 from .cells import Cell
+from .own_code import SCHEDULER_SIDE, Stopwatch
 from .rows import SIZES, Row
 
 FILE = Path(__file__).with_name("cpu.json")
 MEASURED = 1, 16, 64, 256, 512
 STEPS = 150
-_WAITED_FOR = ("before_schedule", "scheduled", "after_schedule", "drafted", "read", "processed")
+_WAITED_FOR = tuple(name for name in SCHEDULER_SIDE if not name.endswith((".think", ".freed")))
+_SCRIPT = "benchmarks.judge.vllm_worker:Script.execute"
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -106,42 +108,23 @@ def measure() -> Charges:
 
 def _measured(engine: Any, played: Any, clients: int) -> tuple[float, float]:
     """Seconds that the device waits for, and of the core: lower quartiles of the steps."""
-    driver, script = engine.scheduler.adaptive_spec, engine.script
-    spent = {"waits": 0.0, "script": 0.0}
-
-    def timed(holder: Any, name: str, into: str) -> None:
-        as_was = getattr(holder, name)
-
-        def method(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return as_was(*args, **kwargs)
-            finally:
-                spent[into] += time.perf_counter() - began
-
-        setattr(holder, name, method)
-
-    for name in _WAITED_FOR:
-        timed(driver, name, "waits")
-    timed(script, "execute", "script")
-    for number in range(clients):
-        engine.submit(f"m{clients}-{number}", 64, 2000, played, number * 97)
+    names = [f"m{clients}-{number}" for number in range(clients)]
+    for number, name in enumerate(names):
+        engine.submit(name, 64, 2000, played, number * 97)
     waits, core = [], []
-    for step in range(STEPS):
-        spent.update(waits=0.0, script=0.0)
-        began = time.perf_counter()
-        engine.step()
-        if step >= STEPS // 3:
-            waits.append(spent["waits"])
-            core.append(time.perf_counter() - began - spent["script"])
-    engine.scheduler.finish_requests(
-        [f"m{clients}-{number}" for number in range(clients)], _aborted()
-    )
+    with Stopwatch(processor=False).watching([*_WAITED_FOR, _SCRIPT]) as watch:
+        for step in range(STEPS):
+            watch.seconds.clear()
+            began = time.perf_counter()
+            engine.step()
+            spent = time.perf_counter() - began
+            script = watch.seconds.pop("Script.execute", 0.0)
+            if step >= STEPS // 3:
+                waits.append(sum(watch.seconds.values()))
+                core.append(spent - script)
+    engine.scheduler.finish_requests(names, _aborted())
     engine.script.texts.clear()
     engine.step()
-    for holder in (driver, script):
-        for name in (*_WAITED_FOR, "execute"):
-            vars(holder).pop(name, None)
     return round(float(np.percentile(waits, 25)), 7), round(float(np.percentile(core, 25)), 7)
 
 

@@ -6,9 +6,8 @@
 #
 #   first    0 s  unpack vLLM and its dependencies (15 s)
 #           15 s  make the models of the bench pair in Llama 3.1 8B's shape on the GPU (20 s)
-#           35 s  libraries: import, one RMS norm, one FlashAttention 3 call (15 s)
-#           50 s  start three engines at once: no speculation, vLLM with its table of K, adaptive-spec
-#                 (EAGLE, graphs; torch.compile, else graphs alone, else eager) (100 s)
+#           35 s  start three engines at once: no speculation, vLLM with its table of K, adaptive-spec
+#                 (EAGLE, graphs; torch.compile, else graphs alone, else eager) (115 s)
 #          150 s  greedy answers of 32 requests in every arm (15 s)
 #          165 s  16, 1, 64, 128 clients, every arm for 3 s, arms interleaved, twice (270 s)
 #          435 s  the plugin's own CPU time per step, then step times by tokens, context and depth,
@@ -21,7 +20,7 @@
 # Set
 #   OUT       folder of the results (default out/gpu)
 #   SCRATCH   folder for logs and step traces, which are packed into OUT (default out/gpu-scratch)
-#   PACKED    what benchmarks/gpu/pack.py made (default .gpu/site.tar.xz); without the file, the
+#   PACKED    what benchmarks/judge/gpu/pack.py made (default .gpu/site.tar.xz); without the file, the
 #             Python in PYTHON must have vLLM and this project installed
 #   PYTHON    interpreter (default python3)
 #   MODELS    folder of the models, 20 GB (default: /dev/shm if there is room, else /tmp)
@@ -42,7 +41,7 @@ say() { echo "$(date +%T) $*"; }
 
 say "unpack"
 if [ -f "$PACKED" ]; then
-  "$PYTHON" benchmarks/gpu/unpack.py "$PACKED" "$SITE" || exit 1
+  "$PYTHON" benchmarks/judge/gpu/unpack.py "$PACKED" "$SITE" || exit 1
   export PYTHONPATH="$PWD:$SITE${PYTHONPATH:+:$PYTHONPATH}"
 fi
 export VLLM_CACHE_ROOT=${VLLM_CACHE_ROOT:-/tmp/vllm-cache}
@@ -60,7 +59,7 @@ size=8b; [ -z "$TINY" ] || size=tiny
 
 bench() {
   say "$*"
-  "$PYTHON" -m benchmarks.gpu.main "$OUT" --scratch "$SCRATCH" --models "$MODELS" $TINY \
+  "$PYTHON" -m benchmarks.judge.gpu.main "$OUT" --scratch "$SCRATCH" --models "$MODELS" $TINY \
     ${COMPILATION:+--compilation "$COMPILATION"} "$@"
 }
 keep() {

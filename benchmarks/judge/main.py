@@ -19,13 +19,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
-import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -37,14 +35,14 @@ from . import gate
 from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
 from .cells import FILE, LATER, Cell, load_cells
 from .engines import SGLANG, TITLES, VLLM, Name, environment, has_arm, installed
-from .page import write_picture
-from .ratios import terminal_table
+from .page import terminal_table, write_picture
+from .processes import ROOT, Process, ProcessError
 from .results import figures, publish, published
 from .rows import COLD, RESTARTED, Row, RowFile
 from .tables import tuned_on_cell, tuned_on_constant
 from .worker import Answer, Task
 
-ROOT = Path(__file__).resolve().parents[2]
+WORKER = "benchmarks.judge.worker"
 STATIC = ("k1", "k2", "k3", "k5", "k7")
 K0 = "k0"
 """vLLM's table with K = 0 keeps the drafter in step: it is what the table is tuned on."""
@@ -202,43 +200,37 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
     """
     # Tasks that differ in their device alone stand together: `run.runs` prices them at once.
     # So do those of one engine.
-    queue = [list(same) for _, same in itertools.groupby(sorted(tasks, key=_same), key=_same)]
+    batches = [list(same) for _, same in itertools.groupby(sorted(tasks, key=_same), key=_same)]
     progress, lock = Progress(len(tasks)), threading.Lock()
     problems: list[str] = []
     left_out: list[str] = []
+    variables = environment(tasks[0].cell.engine)  # one environment has one of the engines
+    logs = [out / f"engine-{number}.log" for number in range(min(processes, len(batches)))]
+    idle = [Process(WORKER, log, variables) for log in logs]
 
-    def work(number: int) -> None:
-        engine = tasks[0].cell.engine  # one environment has one of them
-        process = _Process(out / f"engine-{number}.log", engine)
-        while True:
+    def work(batch: Sequence[Task]) -> None:
+        process = idle.pop()
+        for task in batch:
+            try:
+                answer = msgspec.json.decode(process.ask(task), type=Answer)
+            except ProcessError as error:
+                answer = Answer(error=f"{task.arm}: {error}")
+                process = Process(WORKER, process.log, variables)
             with lock:
-                if not queue:
-                    break
-                batch = queue.pop(0)
-            for task in batch:
-                try:
-                    answer = process.answer(task)
-                except RuntimeError as error:
-                    answer = Answer(error=str(error))
-                    process = _Process(out / f"engine-{number}.log", engine)
-                with lock:
-                    for row in answer.rows:
-                        file.add(row)
-                    why = answer.error or answer.left_out
-                    if why:
-                        (problems if answer.error else left_out).append(f"{task.cell.name}: {why}")
-                    what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
-                    progress.done(f"{task.cell.name}: {why}" if why else what)
-        process.close()
+                for row in answer.rows:
+                    file.add(row)
+                why = answer.error or answer.left_out
+                if why:
+                    (problems if answer.error else left_out).append(f"{task.cell.name}: {why}")
+                what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
+                progress.done(f"{task.cell.name}: {why}" if why else what)
+        idle.append(process)
 
-    threads = [
-        threading.Thread(target=work, args=(number,))
-        for number in range(min(processes, len(queue)))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(logs)) as pool:
+        for _ in pool.map(work, batches):
+            pass
+    for process in idle:
+        process.close()
     for why in dict.fromkeys(left_out):
         print(f"judge: left out: {why}", file=sys.stderr)
     return list(dict.fromkeys(problems))
@@ -248,49 +240,6 @@ def _same(task: Task) -> tuple[int, str, str]:
     """Tasks of the first seed come first."""
     traffic = msgspec.json.encode((task.cell.kind, task.cell.traffic, task.cell.kv_tokens))
     return task.seed, traffic.decode(), task.ran
-
-
-class _Process:
-    """An engine's process."""
-
-    def __init__(self, log: Path, engine: Name) -> None:
-        self._log = log
-        self._errors = log.open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.judge.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=ROOT,
-            env={**os.environ, **environment(engine)},
-        )
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
-
-    def close(self) -> None:
-        """Let it end."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-        self._errors.close()
-
-    def answer(self, task: Task) -> Answer:
-        """Let it do a task. Raises RuntimeError if the process has ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(msgspec.json.encode(task) + b"\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except OSError:
-            line = b""
-        if not line:
-            self.close()
-            raise RuntimeError(f"the engine process ended at {task.arm}; see {self._log}")
-        return msgspec.json.decode(line, type=Answer)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -323,13 +272,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.results is not None:
         # Rows that the other environment has run are kept.
         kept = published(given.results) if given.results.exists() else []
-        found = figures(here, file, seeds) + [c for c in kept if not installed(c.engine)]
+        found = [cell for cell in figures(here, file, seeds) if cell.static]
+        found += [cell for cell in kept if not installed(cell.engine)]
         found.sort(key=lambda cell: cell.engine != VLLM)
         publish(found, given.results)
         write_picture(found)
     for engine in dict.fromkeys(cell.engine for cell in here):
         same = [cell for cell in here if cell.engine == engine]
-        print(terminal_table(same, file, arms or ARMS[engine], seeds))
+        shown = arms or ARMS[engine]
+        print(terminal_table(figures(same, file, seeds, shown), shown))
     return 1 if problems else 0
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, stdev
 
 from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
 from .cells import LATER
 from .engines import SGLANG, VLLM
+from .figures import markdown
 from .pictures import by_clients
 from .real import comparison
 from .results import RESULTS, CellFigures, published
@@ -28,6 +29,7 @@ ABLATIONS = (
     "oracle",
 )
 Ratios = list[float]
+HEADS = ("cell", "best: over none", "/best", "/none", "cold 300", "/table", "/constant", "/tiers")
 
 
 def tables() -> dict[str, str]:
@@ -70,13 +72,44 @@ def readme_table() -> str:
             values = [value for cell in cells if (value := ratio(cell)) is not None]
             line += [_percent(_geometric(values)), _percent(min(values))] if values else ["", ""]
         lines.append(line)
-    return _table(heads, lines)
+    return markdown(heads, lines)
 
 
 def write_picture(found: Sequence[CellFigures]) -> None:
     """Draw the gain over the best fixed K by clients."""
     shown = [c for c in found if c.engine == VLLM and not c.group.startswith(LATER)]
     PICTURE.write_text(by_clients(shown, METHODS, WARM), encoding="utf-8")
+
+
+def terminal_table(cells: Sequence[CellFigures], arms: Sequence[str]) -> str:
+    """Rows of each learning arm by cell, and the geometric mean and the worst of each group."""
+    lines: list[str] = []
+    learning = [arm for arm in arms if not arm.startswith("table-") and parse_arm(arm).learns]
+    for arm in learning or [GOODPUT]:
+        lines.append(f"\n{arm}, warm, over the best static K, none, tables and tiers")
+        lines.append(_line(HEADS))
+        for group in dict.fromkeys(cell.group for cell in cells):
+            lines.append(f"{group}:")
+            rows = []
+            for cell in (cell for cell in cells if cell.group == group):
+                rule = SGLANG_RULE if cell.engine == SGLANG else TIERS
+                warm, tables = f"{arm} warm", (TABLE_CELL, TABLE_CONSTANT, rule)
+                over_best, over_none = (_over(cell, warm, other) for other in (cell.best, NONE))
+                over_tables = [_over(cell, warm, other) for other in tables]
+                rows.append([over_best, over_none, _cold(cell, f"{arm} cold"), *over_tables])
+                best = _over(cell, cell.best, NONE)
+                shown = f"{cell.best}: {best:.3f}" if best else cell.best
+                lines.append(_line([cell.name, shown, *map(_number, rows[-1])]))
+            columns = [[v for v in column if v is not None] for column in zip(*rows, strict=True)]
+            means = [_number(_geometric(column)) if column else "" for column in columns]
+            lines.append(_line(["  mean", "", *means]))
+            worst = [_number(min(column, default=None)) for column in columns]
+            lines.append(_line(["  worst", "", *worst]))
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"{cells[0]:58} {cells[1]:>15} " + " ".join(f"{cell:>9}" for cell in cells[2:])
 
 
 def _of_means(found: Iterable[CellFigures]) -> list[CellFigures]:
@@ -93,8 +126,8 @@ def _over_constant(cell: CellFigures) -> float | None:
     return _over(cell, WARM, TABLE_CONSTANT)
 
 
-def _cold(cell: CellFigures) -> float | None:
-    cold = cell.arms[COLD].cold if COLD in cell.arms else []
+def _cold(cell: CellFigures, arm: str = COLD) -> float | None:
+    cold = cell.arms[arm].cold if arm in cell.arms else []
     return mean(cold) if cold else None
 
 
@@ -112,7 +145,7 @@ def _wrong_k(cells: Sequence[CellFigures]) -> str:
         min((value for cell in cells if (value := _over(cell, arm, cell.best))), default=None)
         for arm in arms
     ]
-    return _table(["over the best fixed K", *titles], [*lines, ["worst", *map(_number, worst)]])
+    return markdown(["over the best fixed K", *titles], [*lines, ["worst", *map(_number, worst)]])
 
 
 def parse_title(arm: str) -> str:
@@ -149,7 +182,7 @@ def _groups(cells: Sequence[CellFigures]) -> str:
     ]
     lines.append(["all groups, equal weight", *overall, ""])
     heads = ["traffic (cells)", *(head for head, _ in columns), "worst cell over the best fixed K"]
-    return _table(heads, lines)
+    return markdown(heads, lines)
 
 
 def _cells(cells: Sequence[CellFigures]) -> str:
@@ -178,7 +211,7 @@ def _cells(cells: Sequence[CellFigures]) -> str:
             mine, theirs = cell.arms[WARM].first_token, cell.arms[cell.best].first_token
             line.append(_number(mean(mine) / mean(theirs)) if mine and theirs else "")
         lines.append(line)
-    return _table(heads, lines) if lines else "Not run."
+    return markdown(heads, lines) if lines else "Not run."
 
 
 def _sglang(cells: Sequence[CellFigures]) -> str:
@@ -201,9 +234,8 @@ def _sglang(cells: Sequence[CellFigures]) -> str:
         lines.append([cell.name, f"{cell.best[1:]}: {first}", *rest, measuring])
     lines.append(["mean", *(_number(_geometric(c)) if c else "" for c in columns), ""])
     lines.append(["worst", *(_number(min(c, default=None)) for c in columns), ""])
-    return (
-        _table(["cell", *(head for head, _ in ratios), "measuring"], lines) if cells else "Not run."
-    )
+    heads = ["cell", *(head for head, _ in ratios), "measuring"]
+    return markdown(heads, lines) if cells else "Not run."
 
 
 def _ablations(cells: Sequence[CellFigures]) -> str:
@@ -220,7 +252,7 @@ def _ablations(cells: Sequence[CellFigures]) -> str:
         if values:
             title = parse_arm(arm).title
             lines.append([title, str(len(values)), _summary(values), f"{max(values):.3f}"])
-    return _table(["arm over adaptive-spec", "cells", "mean, worst", "best"], lines)
+    return markdown(["arm over adaptive-spec", "cells", "mean, worst", "best"], lines)
 
 
 def _geometric(ratios: Iterable[float]) -> float:
@@ -237,8 +269,3 @@ def _number(ratio: float | None) -> str:
 
 def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines: Iterator[Sequence[str]] = iter([heads, ["---"] * len(heads), *rows])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

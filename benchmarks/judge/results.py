@@ -63,8 +63,8 @@ class CellFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def best(self) -> str:
-        """The static K with the best mean score, chosen afterwards."""
-        return max(self.static, key=lambda arm: mean(self.arms[arm].scores))
+        """The static K with the best mean score, chosen afterwards; empty if none was run."""
+        return max(self.static, key=lambda arm: mean(self.arms[arm].scores), default="")
 
     def over(self, arm: str, other: str, *, charge: bool = False) -> list[float]:
         """By seed, an arm's score over another's; empty where one of them was not run."""
@@ -75,19 +75,19 @@ class CellFigures(msgspec.Struct, frozen=True, kw_only=True):
         return [a / b for a, b in zip(*scores, strict=False)]
 
 
-def figures(cells: Iterable[Cell], file: RowFile, seeds: Sequence[int]) -> list[CellFigures]:
-    """Gather all runs of each cell."""
+def figures(
+    cells: Iterable[Cell], file: RowFile, seeds: Sequence[int], arms: Sequence[str] = ()
+) -> list[CellFigures]:
+    """Gather the runs of each cell: of these arms, or of all that were run."""
     found = []
     for cell in cells:
         rows = {
             (arm, part): same
-            for arm in file.arms
+            for arm in arms or file.arms
             for part in PARTS
             if (same := [row for s in seeds if (row := file.get(cell.name, arm, s, part))])
         }
         static = {arm: same for (arm, _), same in rows.items() if is_static(arm)}
-        if not static:
-            continue
         clients = max((piece.clients for piece in cell.traffic.pieces), default=0)
         found.append(
             CellFigures(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import DataError
-
 from .device import Work
+from .line_file import LineFile
 
 COLD_STEPS = 300
 """First steps of a policy that has learned nothing."""
@@ -123,21 +122,17 @@ def by_size(steps: Iterable[Work], seconds: Iterable[float]) -> dict[str, tuple[
     }
 
 
-class RowFile:
-    """Rows, one JSON line each. A line that a kill has cut off is left out and run again."""
+class RowFile(LineFile[Row]):
+    """Rows by their coordinates; the last one of a kind counts."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._rows: dict[tuple[str, str, int, str], Row] = {}
-        if path.exists():
-            for row in _read(path):
-                self._rows[row.identity] = row
+        super().__init__(path, Row)
+        self._rows = {row.identity: row for row in self}
 
     def add(self, row: Row) -> None:
         """Append a row."""
         self._rows[row.identity] = row
-        with self.path.open("ab") as file:
-            file.write(msgspec.json.encode(row) + b"\n")
+        self.append(row)
 
     @property
     def arms(self) -> list[str]:
@@ -155,14 +150,3 @@ class RowFile:
         spare = self.path.with_suffix(".new")
         spare.write_bytes(text)
         spare.replace(self.path)
-
-
-def _read(path: Path) -> Iterator[Row]:
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            if line:
-                yield msgspec.json.decode(line, type=Row)
-        except msgspec.DecodeError as error:
-            if number < len(lines):
-                raise DataError(f"{path}: line {number}: {error}") from error

@@ -141,15 +141,16 @@ def _row(
         curve=curve_of(steps, seconds),
         sizes=by_size(steps, seconds),
         verified=round(sum(work.tokens - work.requests for work in steps) / requests, 4),
-        modes=_growth(before, after, "steps_by_mode") if part else {},
-        kinds=_growth(before, after, "steps_by_kind") if part else {},
-        faults=sum(_growth(before, after, "fail_opens").values()),
+        modes=growth(before, after, "steps_by_mode") if part else {},
+        kinds=growth(before, after, "steps_by_kind") if part else {},
+        faults=sum(growth(before, after, "fail_opens").values()),
         per_token=summary(answered.per_token) if arrived else None,
         first_token=summary(answered.first_token) if arrived else None,
     )
 
 
-def _growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, int]:
+def growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, int]:
+    """Counters of our plugin that have grown, and by how much."""
     counted = before.get(name, {})
     grown = {key: count - counted.get(key, 0) for key, count in after.get(name, {}).items()}
     return {key: count for key, count in grown.items() if count}

@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
-from .arms import MOST_REQUESTS, Arm, Table
+from adaptive_spec.step import Capability, Level
+
+from .arms import MOST_REQUESTS, Arm
 from .clock import Recorder
 from .device import Device
 from .engines import (
@@ -29,7 +31,7 @@ from .engines import (
 )
 from .script import DRAFT, Lines, Text
 from .scripted_lookup import ScriptedLookUp, ScriptedMatches
-from .vllm_steps import record_steps
+from .vllm_steps import let_decide, record_steps, use_table
 from .vllm_worker import BLOCK_TOKENS, Script, executor_class
 
 ENVIRONMENT = {
@@ -75,37 +77,18 @@ class ScriptedVllm:
         return self.scheduler.adaptive_spec.controller
 
     def use(self, arm: Arm, device: Device, kv_tokens: int = 0) -> None:
-        """Let an arm decide on a device, with everything as at a server's start.
-
-        Args:
-            arm: what decides.
-            device: on whose clock.
-            kv_tokens: room in the KV cache (tokens); 0: more than any cell needs.
-        """
-        from adaptive_spec.adapters.vllm import hooks
-        from adaptive_spec.config import SecondSource
-
+        """Let an arm decide on a device, with everything as at a server's start."""
         self._device = self.priced(arm, device)
         self._arm = arm
         self.recorder.use(self._device.charge(self.kind.method))
         self.script.texts.clear()
         self.script.drafts_at_all = arm.k != -1
         self._hold(kv_tokens)
-        self._use_table(arm)
-        holder = self.scheduler.vllm_config.scheduler_config
-        config = getattr(holder, hooks.ATTRIBUTE)
-        config = msgspec.structs.replace(
-            config,
-            mode="on" if arm.policy else "off",
-            policy=arm.policy or "goodput",
-            options=dict(arm.options),
-            confidence=arm.confidence,
-            second_source=SecondSource() if arm.second_source else None,
-            state_directory=arm.state or None,
-            seed=arm.seed,
-        )
-        setattr(holder, hooks.ATTRIBUTE, config)
-        self._attach()
+        table = arm.table
+        if arm.k not in (self.kind.kmax, None):
+            table = [(1, MOST_REQUESTS, max(arm.k, 0))]
+        use_table(self.scheduler, table, MOST_REQUESTS)
+        self.restart()
 
     def priced(self, arm: Arm, device: Device) -> Device:
         """Return the device with the arm's graphs, if it has its own."""
@@ -115,17 +98,11 @@ class ScriptedVllm:
 
     def restart(self) -> None:
         """Attach the plugin anew, as at a start of the server; it finds its saved state."""
-        self._attach()
-
-    def _attach(self) -> None:
         from adaptive_spec.adapters.vllm import hooks
 
         names: Any = hooks
-        names.detect = self._detect  # other engines of this process have their own
         names.LookUp = lambda *_, **__: ScriptedLookUp(self.script)
-        self.scheduler.adaptive_spec.close()
-        self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
-        self.scheduler.adaptive_spec.clock = self.recorder.clock
+        let_decide(self.scheduler, self._arm, self._seen, self.recorder.clock)
         if self.kind.fillers:
             driver = self.scheduler.adaptive_spec
             driver._builder.matches = ScriptedMatches(self.script)
@@ -139,15 +116,7 @@ class ScriptedVllm:
         return found
 
     def submit(self, name: str, prompt: int, tokens: int, lines: Lines, start: int) -> None:
-        """Send a request.
-
-        Args:
-            name: its id.
-            prompt: its tokens.
-            tokens: of its answer, the one that the prompt's last pass emits included.
-            lines: records that its answer is a stretch of.
-            start: first position in them.
-        """
+        """Send a request; see `engines.Engine`."""
         from vllm import SamplingParams
         from vllm.v1.engine import EngineCoreRequest
 
@@ -203,39 +172,15 @@ class ScriptedVllm:
         self._held = pool.get_new_blocks(spare) if spare else []
         self.scheduler.cache_config.num_gpu_blocks = self._most_blocks - spare
 
-    def _use_table(self, arm: Arm) -> None:
-        """Set `num_speculative_tokens_per_batch_size`, as the configuration would have done it."""
-        from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
-
-        table, kmax = arm.table, self.kind.kmax
-        if arm.k == -1:
-            self.scheduler.dynamic_sd_lookup = [0] * (MOST_REQUESTS + 1)
-            return
-        if table is None and arm.k not in (kmax, None):
-            table = [(1, MOST_REQUESTS, arm.k)]
-        lookup = None
-        if table is not None:
-            clipped: Table = [
-                (low, min(high, MOST_REQUESTS), k) for low, high, k in table if low <= MOST_REQUESTS
-            ]
-            lookup = build_dynamic_sd_schedule_lookup(clipped, MOST_REQUESTS, kmax)
-        self.scheduler.dynamic_sd_lookup = lookup
-
-    def _detect(self, vllm_config: Any) -> Any:
-        """Let the adapter see the device's graphs, where it would find a CPU without any."""
-        from adaptive_spec.adapters.vllm.capability import detect
-        from adaptive_spec.step import Level
-
-        found = detect(vllm_config)
-        if found.capability is None or self._device is None:
-            return found
-        seen = self._device.capability(found.capability)
+    def _seen(self, found: Capability) -> Capability:
+        """What the adapter finds: the device's graphs."""
+        assert self._device is not None
+        seen = self._device.capability(found)
         if self.kind.fixed_depth:
             seen = msgspec.structs.replace(
                 seen, level=Level.VERIFY, depth_follows=False, cold_off=False
             )
-        seen = msgspec.structs.replace(seen, **self._arm.capability)
-        return msgspec.structs.replace(found, capability=seen)
+        return msgspec.structs.replace(seen, **self._arm.capability)
 
     def _start(self) -> Any:
         from vllm.engine.arg_utils import EngineArgs

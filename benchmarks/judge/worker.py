@@ -6,7 +6,6 @@ python -m benchmarks.judge.worker
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from adaptive_spec.errors import AdaptiveSpecError, DataError
 
 from .cells import Cell
+from .processes import answer_lines
 from .rows import Row
 
 if TYPE_CHECKING:
@@ -77,15 +77,12 @@ def answer(engines: Engines, task: Task) -> Answer:
 
 def main() -> None:
     """Do one task after the other."""
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what the engine prints goes to the log
     from .run import Engines
 
     engines = Engines()
-    answers.write(b"{}\n")
-    for line in sys.stdin.buffer:
-        task = msgspec.json.decode(line, type=Task)
-        answers.write(msgspec.json.encode(answer(engines, task)) + b"\n")
+    answer_lines(
+        lambda lines: (answer(engines, msgspec.json.decode(line, type=Task)) for line in lines)
+    )
     os._exit(0)  # nothing of a scripted engine wants an orderly end
 
 

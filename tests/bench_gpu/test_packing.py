@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu.pack import (
+from benchmarks.judge.gpu.pack import (
     FATBIN_MAGIC,
     LIMIT_MIB,
     ROOT,
@@ -20,7 +20,7 @@ from benchmarks.gpu.pack import (
     travelling,
     zero_other_gpus,
 )
-from benchmarks.gpu.unpack import register_plugin, restore_links, unpack
+from benchmarks.judge.gpu.unpack import register_plugin, restore_links, unpack
 
 PTX, CODE, OTHER = 1, 2, 9
 PACKED_MIB = 42.0
@@ -80,7 +80,7 @@ def test_what_travelled_is_importable_and_registers_the_plugin(
     register_plugin(project, site)
     check = (
         "from importlib.metadata import entry_points\n"
-        "import adaptive_spec.adapters.vllm.plugin, adaptive_spec.sim, benchmarks.gpu.main\n"
+        "import adaptive_spec.adapters.vllm.plugin, adaptive_spec.sim, benchmarks.judge.gpu.main\n"
         "(plugin,) = entry_points(group='vllm.general_plugins', name='adaptive_spec')\n"
         "assert plugin.value == 'adaptive_spec.adapters.vllm.plugin:register', plugin\n"
         "assert len(entry_points(group='adaptive_spec.policies')) > 5\n"

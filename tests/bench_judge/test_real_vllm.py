@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def group(models: str, engine: str, *arms: tuple[str, str]) -> Group:
-    setup = Setup(models=models, engine=engine, method=METHOD, config={}, most_requests=32)
+    setup = Setup(models=models, engine=engine, method=METHOD, most_requests=32)
     return Group(
         setup,
         [

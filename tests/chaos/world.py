@@ -21,6 +21,7 @@ from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
+from tests import steps
 
 _LOADS = (0, 1, 1, 2, 3, 4, 7, 8, 16, 24, 64)
 _SPELL_STEPS = 150
@@ -183,18 +184,17 @@ class World:
         now = self.now
         if self.faults.clock and random.random() < 0.01:
             now -= 1.0
-        return StepContext(
-            step=self.step,
+        return steps.context(
             capability=self.capability,
+            step=self.step,
             request_ids=list(self.names),
             slots=slots,
             context_tokens=random.integers(1, 5000, batch),
             draft_available=np.minimum(possible, drafted),
-            draft_possible=possible.astype(np.int64),
+            draft_possible=possible,
             engine_k=int(rungs[self.step // 500 % len(rungs)]),
             tpot_target=np.where(random.random(batch) < 0.2, 0.01, np.inf),
             task=random.integers(-1, 3, batch),
-            temperature=np.zeros(batch),
             confidence=confidence,
             entropy=None if confidence is None else 1.0 - confidence,
             waiting=int(random.choice([0, 0, 50])),
@@ -224,18 +224,11 @@ class World:
         self.now += seconds
         self.tokens += batch + float(accepted.sum())
         self.seconds += seconds
-        return StepOutcome(
-            step=self.step,
-            slots=context.slots,
-            verified=plan.verify,
-            accepted=accepted,
-            emitted=accepted + 1,
-            batch_size=batch,
-            batch_tokens=tokens,
-            context_tokens=int(context.context_tokens.sum()),
-            prefill_tokens=context.prefill_tokens,
+        return steps.outcome(
+            context,
+            plan.verify,
+            accepted,
             draft_depth=0 if cold else depth,
-            ragged=bool(np.ptp(plan.verify)) if batch else False,
             seconds=seconds * float(np.exp(0.05 * random.standard_normal())),
             now=self.now,
         )

@@ -20,7 +20,7 @@ def option(command: list[str], name: str) -> dict[str, object]:
 
 def test_arms_differ_only_in_speculation(files: Files) -> None:
     none, static, ours = (
-        serve_command(parse_arm(name), 8000, files) for name in ("none", "static2", "ours")
+        serve_command(parse_arm(name), 8000, files) for name in ("none", "k2", "goodput")
     )
     assert static[: len(none)] == none
     assert ours[: len(none)] == none

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from fake_steps import cell
 
+from benchmarks.judge.figures import Spread
 from demo.arms import parse_arm
-from demo.figures import Spread, rows, verdicts
-from demo.report import caption, markdown, rejections, save
+from demo.figures import rows, verdicts
+from demo.report import caption, page, rejections, save
 
-ARMS = [parse_arm(name) for name in ("none", "static2", "ours")]
+ARMS = [parse_arm(name) for name in ("none", "k2", "goodput")]
 
 
 def test_ratios_are_paired_by_repeat() -> None:
@@ -19,19 +20,21 @@ def test_ratios_are_paired_by_repeat() -> None:
     for repeat, slow in enumerate((1.0, 2.0, 1.0)):
         cells += [
             cell("none", 10.0 * slow, repeat),
-            cell("static2", 8.0 * slow, repeat, drafted=190, accepted=60),
-            cell("ours", 5.0 * slow, repeat, drafted=190, accepted=120),
+            cell("k2", 8.0 * slow, repeat, drafted=190, accepted=60),
+            cell("goodput", 5.0 * slow, repeat, drafted=190, accepted=120),
         ]
     none, static, ours = rows(ARMS, [4], cells)
-    assert none.rate == Spread(10.0, 5.0, 10.0, 3)
-    assert none.over_none is None
-    assert static.over_none == Spread(1.25, 1.25, 1.25, 3)
-    assert static.ours_over is not None
-    assert static.ours_over.middle == pytest.approx(1.6)
-    assert ours.over_none is not None
-    assert (ours.over_none.low, ours.over_none.high) == pytest.approx((2.0, 2.0))
+    assert none.tokens_per_second == Spread(10.0, 5.0, 10.0, 3)
+    assert none.over_no_speculation is None
+    assert static.over_no_speculation == Spread(1.25, 1.25, 1.25, 3)
+    assert static.ours_over_this is not None
+    assert static.ours_over_this.middle == pytest.approx(1.6)
+    assert ours.over_no_speculation is not None
+    assert (ours.over_no_speculation.low, ours.over_no_speculation.high) == pytest.approx(
+        (2.0, 2.0)
+    )
     assert ours.mean_k == pytest.approx(2.0)
-    assert ours.acceptance == pytest.approx(120 / 190)
+    assert ours.acceptance == pytest.approx(120 / 190, abs=1e-4)
     assert verdicts([none, static, ours]) == [
         "concurrency 4: adaptive-spec is ahead of the best of the others, static K = 2: "
         "1.60 (1.60–1.60)"
@@ -41,18 +44,18 @@ def test_ratios_are_paired_by_repeat() -> None:
 def test_a_speed_up_above_accepted_plus_one_is_rejected_and_said() -> None:
     cells = [
         *(cell("none", 10.0, repeat) for repeat in range(3)),
-        *(cell("static2", 10.0, repeat, drafted=190, accepted=19) for repeat in range(3)),
-        cell("ours", 9.0, 0, drafted=190, accepted=19),
-        cell("ours", 8.0, 1, drafted=190, accepted=19),  # 1.25 > 1.2
-        cell("ours", 9.5, 2, drafted=190, accepted=19),
+        *(cell("k2", 10.0, repeat, drafted=190, accepted=19) for repeat in range(3)),
+        cell("goodput", 9.0, 0, drafted=190, accepted=19),
+        cell("goodput", 8.0, 1, drafted=190, accepted=19),  # 1.25 > 1.2
+        cell("goodput", 9.5, 2, drafted=190, accepted=19),
     ]
     table = rows(ARMS, [4], cells)
-    assert table[-1].rejected == (1,)
-    assert table[-1].rate is not None
-    assert table[-1].rate.high == pytest.approx(100 / 9)
+    assert table[-1].rejected_repeats == (1,)
+    assert table[-1].tokens_per_second is not None
+    assert table[-1].tokens_per_second.high == pytest.approx(100 / 9, abs=1e-4)
     assert len(rejections(table)) == 1
     assert "repeat 2 left out" in rejections(table)[0]
-    assert rejections(table)[0] in markdown(table, "")
+    assert rejections(table)[0] in page(table, "")
 
 
 @pytest.mark.parametrize(
@@ -61,14 +64,15 @@ def test_a_speed_up_above_accepted_plus_one_is_rejected_and_said() -> None:
 def test_verdicts(seconds: tuple[float, float], word: str) -> None:
     cells = [cell("none", 10.0, repeat) for repeat in range(2)]
     cells += [
-        cell("ours", taken, repeat, drafted=95, accepted=50) for repeat, taken in enumerate(seconds)
+        cell("goodput", taken, repeat, drafted=95, accepted=50)
+        for repeat, taken in enumerate(seconds)
     ]
     (line,) = verdicts(rows([ARMS[0], ARMS[2]], [4], cells))
     assert f"is {word} the best of the others" in line
 
 
 def test_saved_files(tmp_path: Path) -> None:
-    cells = [cell("none", 10.0), cell("ours", 8.0, drafted=100, accepted=60)]
+    cells = [cell("none", 10.0), cell("goodput", 8.0, drafted=100, accepted=60)]
     table = rows([ARMS[0], ARMS[2]], [4], cells)
     text = caption(3, 60.0, 0.1)
     shown, results = save(tmp_path, table, text, cells, {"seconds": {"act one": 60.0}})

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from demo import preview
 from demo.act_one import Phase
+from demo.status import mean_k
 
 
 async def shown_until(console: Console, seen: Callable[[], bool]) -> str:
@@ -41,10 +42,10 @@ def test_a_simulated_server_is_seen_and_its_k_falls_with_load(
 
     monkeypatch.setattr(preview.PhaseView, "changed", note)
     shown = asyncio.run(
-        shown_until(terminal(), lambda: 128 in phases and phases[128].totals.steps > 50)
+        shown_until(terminal(), lambda: 128 in phases and phases[128].counts["steps"] > 50)
     )
     assert preview.TITLE in shown
-    assert phases[128].totals.mean_k < phases[1].totals.mean_k
+    assert mean_k(phases[128].counts) < mean_k(phases[1].counts)
 
 
 def test_without_a_terminal_nothing_is_simulated() -> None:

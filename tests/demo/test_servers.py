@@ -19,7 +19,7 @@ from demo.arms import Files, parse_arm
 from demo.errors import DemoError
 from demo.guard import Guard, end, exists
 
-ARM = parse_arm("ours")
+ARM = parse_arm("goodput")
 PARENT = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in sys.argv else signal.SIG_DFL)
@@ -115,7 +115,7 @@ def test_a_server_that_ends_shows_the_end_of_its_log(
     run_instead(monkeypatch, sys.executable, "-c", script)
     with servers.servers_for([ARM], files, keep=False) as running:
         running[0].process.wait()
-        with pytest.raises(DemoError, match="`ours` ended with status 3") as raised:
+        with pytest.raises(DemoError, match="`goodput` ended with status 3") as raised:
             asyncio.run(servers.wait_ready(running, lambda line: None))
     assert raised.value.details.splitlines()[-1] == "line 49"
     assert len(raised.value.details.splitlines()) == servers.LOG_TAIL_LINES

@@ -2,22 +2,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import islice
 from typing import Any
 
 import pytest
 
+from benchmarks.bench_pair.prompts import Job, endless_jobs
 from demo.errors import DemoError
 from demo.traffic import (
     ACCEPTED_TOKENS,
     DRAFT_TOKENS,
     DRAFTS,
     ClosedLoop,
-    Job,
     counters_in,
-    endless_jobs,
-    jobs,
     serve_all,
 )
+
+
+def jobs(count: int, tokens: int, seed: int) -> list[Job]:
+    return list(islice(endless_jobs(PROMPTS, tokens, seed), count))
+
 
 PROMPTS = {kind: [f"{kind} {n}" for n in range(4)] for kind in ("code", "json", "log")}
 
@@ -43,7 +47,7 @@ class FakeClient:
 
 
 def test_jobs_are_drawn_by_seed_and_all_kinds_are_alike() -> None:
-    first, again, other = (jobs(PROMPTS, 12, 32, seed) for seed in (1, 1, 2))
+    first, again, other = (jobs(12, 32, seed) for seed in (1, 1, 2))
     assert first == again
     assert [job.prompt for job in first] != [job.prompt for job in other]
     assert not {job.number for job in first} & {job.number for job in other}
@@ -66,7 +70,7 @@ def test_counters_are_summed_over_labels() -> None:
 
 def test_fixed_work_is_done_once_at_the_asked_concurrency() -> None:
     client: Any = FakeClient()
-    work = jobs(PROMPTS, 10, 8, 0)
+    work = jobs(10, 8, 0)
     assert asyncio.run(serve_all(client, work, 4)) > 0
     assert sorted(job.number for job in client.done) == sorted(job.number for job in work)
     assert client.most == 4
@@ -75,7 +79,7 @@ def test_fixed_work_is_done_once_at_the_asked_concurrency() -> None:
 def test_a_failed_request_ends_the_work_with_its_own_error() -> None:
     client: Any = FakeClient(failing=3)
     with pytest.raises(DemoError, match="no answer"):
-        asyncio.run(serve_all(client, jobs(PROMPTS, 10, 8, 0), 4))
+        asyncio.run(serve_all(client, jobs(10, 8, 0), 4))
 
 
 def test_closed_loop_follows_the_wanted_concurrency() -> None:
@@ -94,7 +98,6 @@ def test_closed_loop_follows_the_wanted_concurrency() -> None:
             loop.raise_failure()
         await loop.drain()
         assert client.under_way == 0
-        assert loop.answered == len(client.done)
         return seen
 
     assert asyncio.run(scenario()) == [1, 4, 2, 3]

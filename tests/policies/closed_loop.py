@@ -15,7 +15,8 @@ import numpy as np
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy
-from adaptive_spec.step import Capability, FinishedStep, Level, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FinishedStep, Level
+from tests import steps as made
 
 
 class Machine(NamedTuple):
@@ -87,18 +88,14 @@ def run(
     off = 0
     for step in range(steps + warmup):
         possible = np.where(without, 0, np.clip(remaining - 1, 0, kmax))
-        context = StepContext(
-            step=step,
+        context = made.context(
             capability=capability,
+            step=step,
             request_ids=names,
-            slots=np.array([slots.assign(name) for name in names], dtype=np.int64),
-            context_tokens=context_tokens.copy(),
+            slots=[slots.assign(name) for name in names],
+            context_tokens=context_tokens,
             draft_available=np.minimum(possible, drafted),
             draft_possible=possible,
-            engine_k=kmax,
-            tpot_target=np.full(concurrency, np.inf),
-            task=np.full(concurrency, -1, dtype=np.int64),
-            temperature=np.zeros(concurrency),
             opted_out=without if opted_out else None,
             now=now,
         )
@@ -113,18 +110,12 @@ def run(
         if random.random() < 0.01 and noise > 0:
             measured *= 5.0
         now += truth
-        outcome = StepOutcome(
-            step=step,
-            slots=context.slots,
-            verified=plan.verify,
-            accepted=accepted,
+        outcome = made.outcome(
+            context,
+            plan.verify,
+            accepted,
             emitted=emitted,
-            batch_size=concurrency,
-            batch_tokens=batch_tokens,
-            context_tokens=int(context_tokens.sum()),
-            prefill_tokens=0,
             draft_depth=depth,
-            ragged=bool(np.ptp(plan.verify) > 0),
             seconds=measured,
             now=now,
         )

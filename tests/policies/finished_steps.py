@@ -6,42 +6,27 @@ import numpy as np
 
 from adaptive_spec import Level
 from adaptive_spec.controller.steps_in_flight import finished_step
-from adaptive_spec.step import Capability, FinishedStep, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import Capability, FinishedStep, SpecPlan, StepContext
+from tests import steps
 
 KMAX, BATCH = 4, 8
 
 
 def context(step: int, depth: int, level: Level = Level.FULL, **changes) -> StepContext:
-    possible = np.full(BATCH, KMAX, dtype=np.int64)
-    values = dict(
-        step=step,
+    fields = dict(
         capability=Capability(level=level, max_draft_tokens=KMAX),
-        request_ids=[f"r{i}" for i in range(BATCH)],
-        slots=np.arange(BATCH, dtype=np.int64),
-        context_tokens=np.full(BATCH, 100, dtype=np.int64),
-        draft_available=np.minimum(possible, depth),
-        draft_possible=possible,
-        engine_k=KMAX,
-        tpot_target=np.full(BATCH, np.inf),
-        task=np.full(BATCH, -1, dtype=np.int64),
-        temperature=np.zeros(BATCH),
+        draft_available=min(KMAX, depth),
         now=float(step),
     )
-    return StepContext(**(values | changes))
+    return steps.context(BATCH, step=step, **(fields | changes))
 
 
 def outcome(plan: SpecPlan, verified: np.ndarray | None = None, seconds: float = 0.01):
     ran = plan.verify if verified is None else verified
-    return StepOutcome(
-        step=plan.step,
-        slots=np.arange(BATCH, dtype=np.int64),
-        verified=ran,
-        accepted=ran // 2,
-        emitted=ran // 2 + 1,
-        batch_size=BATCH,
-        batch_tokens=BATCH + int(ran.sum()),
-        context_tokens=100 * BATCH,
-        prefill_tokens=0,
+    return steps.outcome(
+        steps.context(BATCH, KMAX, step=plan.step),
+        ran,
+        ran // 2,
         draft_depth=plan.draft_depth,
         ragged=False,
         seconds=seconds,

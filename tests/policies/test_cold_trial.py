@@ -12,7 +12,8 @@ from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
-from adaptive_spec.step import Capability, Level, Mode, StepOutcome
+from adaptive_spec.step import Capability, Level, Mode
+from tests import steps
 from tests.policies.planning.test_step_forecast import context as step_context
 from tests.policies.step_time.measured_steps import step as measured
 
@@ -61,18 +62,10 @@ def test_steps_without_drafts_and_without_the_drafter_are_told_apart() -> None:
 
     def ran(k: int, *, cold: bool = False) -> None:
         seconds = 0.010 + 0.00005 * 32 * k + (0.0 if cold else 0.006)
-        outcome = StepOutcome(
-            step=0,
-            slots=np.arange(32),
-            verified=np.full(32, k),
-            accepted=np.zeros(32, dtype=np.int64),
-            emitted=np.ones(32, dtype=np.int64),
-            batch_size=32,
-            batch_tokens=32 * (1 + k),
-            context_tokens=32_000,
-            prefill_tokens=0,
+        outcome = steps.outcome(
+            steps.context(32, 4, context_tokens=1000),
+            k,
             draft_depth=0 if cold else 4,
-            ragged=False,
             seconds=seconds * float(np.exp(0.01 * random.standard_normal())),
         )
         cost.learn(outcome, cold=cold)

@@ -8,14 +8,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Level, build_policy
+from adaptive_spec import Level, build_policy
 from adaptive_spec.policies.goodput import GoodputOptions, LearnedAcceptance
 from adaptive_spec.policies.planned import Drafts
 from adaptive_spec.policies.planning.step_forecast import forecast_step
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.step import FinishedStep, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, SpecPlan, StepContext
+from tests import steps
 from tests.policies.planning.test_step_forecast import FULL, context
 from tests.policies.step_time.measured_steps import step as timed_step
 
@@ -104,7 +105,6 @@ def watched(signal: str, *, at_hand: bool = False) -> tuple[Any, list[SpecPlan]]
     """
     policy: Any = build_policy("goodput", {}, seed=1)
     random = np.random.default_rng(1)
-    capability = Capability(level=Level.FULL, max_draft_tokens=2)
     batch = 16
     plans = []
     for step in range(300):
@@ -118,34 +118,21 @@ def watched(signal: str, *, at_hand: bool = False) -> tuple[Any, list[SpecPlan]]
             confidence = 1.0 - confidence
         elif signal == "none":
             confidence = None
-        context = StepContext(
+        context = steps.context(
+            batch,
+            2,
             step=step,
-            capability=capability,
-            request_ids=[str(i) for i in range(batch)],
-            slots=np.arange(batch),
-            context_tokens=np.full(batch, 50),
-            draft_available=np.full(batch, 2),
-            draft_possible=np.full(batch, 2),
-            engine_k=2,
-            tpot_target=np.full(batch, np.inf),
-            task=np.full(batch, -1),
-            temperature=np.zeros(batch),
+            context_tokens=50,
             confidence=confidence if at_hand else None,
             now=0.1 * step,
         )
         plan = policy.plan(context)
         plans.append(plan)
         lengths = np.minimum(np.logical_and.accumulate(accepted, axis=1).sum(axis=1), plan.verify)
-        outcome = StepOutcome(
-            step=step,
-            slots=context.slots,
-            verified=plan.verify,
-            accepted=lengths,
-            emitted=lengths + 1,
-            batch_size=batch,
-            batch_tokens=batch + int(plan.verify.sum()),
-            context_tokens=batch * 50,
-            prefill_tokens=0,
+        outcome = steps.outcome(
+            context,
+            plan.verify,
+            lengths,
             draft_depth=plan.draft_depth,
             ragged=False,
             seconds=0.1 + 0.0028 * int(plan.verify.sum()),

@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, Mode, build_policy
-from adaptive_spec.step import StepContext
-
-
-def context(batch: int, **changes: Any) -> StepContext:
-    values: dict[str, Any] = {
-        "step": 0,
-        "capability": Capability(level=Level.FULL, max_draft_tokens=5),
-        "request_ids": [f"r{i}" for i in range(batch)],
-        "slots": np.arange(batch),
-        "context_tokens": np.full(batch, 10),
-        "draft_available": np.full(batch, 5),
-        "draft_possible": np.full(batch, 5),
-        "engine_k": 5,
-        "tpot_target": np.full(batch, np.inf),
-        "task": np.full(batch, -1),
-        "temperature": np.zeros(batch),
-    }
-    return StepContext(**{**values, **changes})
+from tests.steps import context
 
 
 def test_off_never_speculates() -> None:

@@ -23,6 +23,7 @@ from benchmarks.bench_pair.build import build
 from ..arms import GOODPUT, parse_arm
 from ..device import Device, Work, device
 from ..engines import SGLANG, VLLM, Engine, EngineKind
+from ..processes import ROOT
 from ..script import Lines
 from ..scripted_vllm import ENVIRONMENT, ScriptedVllm
 from ..traffic import Job, Piece, Traffic
@@ -30,7 +31,7 @@ from ..traffic import serve as serve_scripted
 from .comparison import Comparison, publish, published, table
 from .processes import Group, work_off
 from .runs import Run, RunFile, RunKey
-from .setup import KMAX, ROOT, V1, V1_ASYNC, Setup
+from .setup import KMAX, V1, V1_ASYNC, Setup
 from .texts import acceptance
 from .traffic import Load
 from .worker import Task
@@ -59,7 +60,7 @@ def wanted(models: str, engine: str) -> list[Group]:
             for name in DEVICES:
                 key = RunKey(engine=engine, method=method, arm=GOODPUT, load=load.name, device=name)
                 tasks.append(Task(key=key, device=device(name), load=load, warm=WARM, learn=0))
-        setup = Setup(models=models, engine=engine, method=method, config={}, most_requests=64)
+        setup = Setup(models=models, engine=engine, method=method, most_requests=64)
         found.append(Group(setup, tasks))
     return found
 
@@ -157,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     for run in work_off([group for group in groups if group.tasks], out, given.workers):
         file.add(run)
-    found = compare(list(file.read()), given.models, engine)
+    found = compare(list(file), given.models, engine)
     print(table(found))
     if given.results is not None:
         kept = published(given.results) if given.results.exists() else []

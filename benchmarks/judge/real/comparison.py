@@ -9,7 +9,8 @@ import msgspec
 
 from ..device import device
 from ..engines import SGLANG, VLLM, Name
-from .setup import ROOT
+from ..figures import markdown
+from ..processes import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "judge_against_real.json"
 
@@ -48,7 +49,7 @@ def table(found: Sequence[Comparison]) -> str:
     """A row for each cell: errors in per cent by arm."""
     arms = list(dict.fromkeys(each.arm for each in found))
     heads = ["drafter", "device", "clients", *arms]
-    lines = [heads, ["---"] * len(heads)]
+    lines = list[list[str]]()
     cells = dict[tuple[str, ...], list[Comparison]]()
     for each in found:
         title = each.method.replace("_", " ") + ", async" * each.ahead
@@ -58,4 +59,4 @@ def table(found: Sequence[Comparison]) -> str:
         same = {each.arm: each.error for each in those}
         shown = [f"{100 * same[arm]:+.2f} %" if arm in same else "" for arm in arms]
         lines.append([title, device(name).title, clients, *shown])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(heads, lines)

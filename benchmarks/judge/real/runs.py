@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.errors import DataError
-
 from ..device import Work
+from ..line_file import LineFile
 
 
 class RunKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,9 +19,6 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
         arm: its name.
         device: on whose clock; empty where the steps do not depend on the clock.
         load: name of the load.
-        kind: of prompts.
-        temperature: of sampling.
-        seed: of the prompts' order.
     """
 
     engine: str = "vllm-v1"
@@ -31,9 +26,6 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     device: str = ""
     load: str
-    kind: str = "mixed"
-    temperature: float = 0.0
-    seed: int = 7
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +38,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         texts: tokens of each request's prompt and answer, of the arm without speculation.
         modes: steps by mode of speculation, for arms with our plugin.
         faults: failures of our plugin; must be 0.
-        learned: steps that the policy had learned from before.
-        wall: seconds that the run took on this machine.
     """
 
     key: RunKey
@@ -56,38 +46,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     texts: list[tuple[list[int], list[int]]] = []
     modes: dict[str, int] = {}
     faults: int = 0
-    learned: int = 0
-    wall: float = 0.0
 
 
-class RunFile:
-    """Runs, one JSON line each. A line that a kill has cut off is left out and run again."""
+class RunFile(LineFile[Run]):
+    """Runs in the order in which they ended."""
 
     def __init__(self, path: Path) -> None:
         """Raises DataError for a file of something else."""
-        self._path = path
-        self.keys: set[RunKey] = set()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            data = path.read_bytes()
-            whole = data[: data.rfind(b"\n") + 1]
-            if whole != data:
-                path.write_bytes(whole)
-            self.keys = {run.key for run in self.read()}
-
-    def read(self) -> Iterator[Run]:
-        """Return the runs in the order in which they ended."""
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    yield msgspec.json.decode(line, type=Run)
-                except msgspec.DecodeError as error:
-                    raise DataError(f"{self._path}:{number}: no run ({error})") from error
+        super().__init__(path, Run)
+        self.keys = {run.key for run in self}
 
     def add(self, run: Run) -> None:
-        """Keep a run; it is on disk when this returns."""
+        """Keep a run."""
         self.keys.add(run.key)
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(run) + b"\n")
+        self.append(run)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-ROOT = Path(__file__).resolve().parents[3]
-V1, V1_ASYNC, V2, SGLANG = "vllm-v1", "vllm-v1-async", "vllm-v2", "sglang"
-WITHOUT_MODEL = ("ngram", "suffix")
+from ..processes import ROOT
+
+V1, V1_ASYNC, SGLANG = "vllm-v1", "vllm-v1-async", "sglang"
 MAX_MODEL_LEN = 256
 KMAX = 6
 SLOW_DECISION_MS = 1e9
@@ -28,8 +27,6 @@ _VLLM = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1",
 }
-_INTERPRETER = "tests/vllm/support"
-"""What lets Triton's interpreter run model runner V2 on a CPU."""
 _SGLANG_FOLDERS = ("tests/sglang/stand_in", "tests/sglang/support")
 """The stand-in for SGLang's compiled operators, which loads when Python starts, and its models."""
 
@@ -39,18 +36,16 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         models: folder of the bench models.
-        engine: ``vllm-v1``, ``vllm-v1-async``, ``vllm-v2`` or ``sglang``.
-        method: of drafting.
-        sampled: drafts are sampled, for a target that samples.
-        config: of adaptive-spec; None without it.
+        engine: ``vllm-v1``, ``vllm-v1-async`` or ``sglang``.
+        method: of drafting: `vllm.MODELS`; of SGLang also ``eagle`` and ``none``.
+        config: of adaptive-spec.
         most_requests: that run at a time.
     """
 
     models: str
     engine: str
     method: str
-    sampled: bool = False
-    config: dict[str, Any] | None = None
+    config: dict[str, Any] = {}
     most_requests: int = 256
 
 
@@ -61,10 +56,9 @@ def environment(engine: str) -> dict[str, str]:
     if engine == V1_ASYNC:
         # Scheduling ahead compiles a small kernel, which takes longer than it saves here.
         return {**_VLLM, "TORCHDYNAMO_DISABLE": "1"}
-    folders = [_INTERPRETER] if engine == V2 else _SGLANG_FOLDERS
     given = filter(None, [os.environ.get("PYTHONPATH")])
-    path = os.pathsep.join([*(str(ROOT / folder) for folder in folders), *given])
-    return {**(_VLLM if engine == V2 else {}), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([*(str(ROOT / folder) for folder in _SGLANG_FOLDERS), *given])
+    return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def interpreter(engine: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from demo.traffic import Job
+from benchmarks.bench_pair.prompts import Job
 
 from ..arms import Arm
 from ..clock import Recorder
@@ -60,9 +60,6 @@ class SglangEngine:
         if self._setup.method != "none":
             folder = Path(self._folder.name)
             self._attached = let_decide(self.scheduler, arm, KMAX, folder, self.recorder.clock)
-
-    def forget_texts(self) -> None:
-        """Nothing is copied from earlier requests."""
 
     def status(self) -> dict[str, Any]:
         """Our plugin's counters since it was attached; empty without it."""

@@ -25,8 +25,7 @@ from adaptive_spec.engines.hints import KEY
 from adaptive_spec.policies.planning.tpot_targets import RAISED
 from adaptive_spec.step import SpecPlan, StepContext
 from benchmarks.bench_pair.build import build
-from benchmarks.bench_pair.prompts import load_prompts
-from demo.traffic import Job, endless_jobs
+from benchmarks.bench_pair.prompts import Job, endless_jobs, load_prompts
 
 from ..arms import parse_arm
 from ..device import device

@@ -6,21 +6,17 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from benchmarks.bench_pair.prompts import load_prompts
+from benchmarks.bench_pair.prompts import CPU_CHARACTERS, Job, endless_jobs, load_prompts
 
 from ..arms import Arm
 from ..clock import Recorder
 from ..device import Device
 from ..traffic import SPREAD
 
-if TYPE_CHECKING:
-    from demo.traffic import Job
-
-MIXED = "mixed"
 PAUSE_SECONDS = 1.0
 """Virtual time between two loads, so that the adapter sees an idle engine."""
 
@@ -32,23 +28,23 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         name: in results; of a closed loop, the number of clients.
         pieces: (clients, requests): so many clients until so many requests more were sent. A
             client sends its next request when its last one is answered.
-        kind: kind of prompt; `mixed`: all kinds in turn.
         temperature: of sampling.
         tokens: of each answer; the mean where they are uneven.
         uneven: lengths are log-normal, up to three times the mean: V1's runner drafts for nobody
             while one request is near the end of its context.
         seed: draws the order of the prompts.
         distinct: prompts, which are asked over and over; 0: as many as requests.
+        characters: that prompts are cut to; None: whole ones.
     """
 
     name: str
     pieces: tuple[tuple[int, int], ...]
-    kind: str = MIXED
     temperature: float = 0.0
     tokens: int = 64
     seed: int = 7
     distinct: int = 0
     uneven: bool = False
+    characters: int | None = CPU_CHARACTERS
 
     @property
     def requests(self) -> int:
@@ -71,13 +67,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
         The first ones are shorter, so that they do not end together.
         """
-        from demo.traffic import Job, endless_jobs  # its HTTP client is not in every environment
-
-        prompts = load_prompts()
-        if self.kind != MIXED:
-            prompts = {self.kind: prompts[self.kind]}
         count = self.distinct or self.requests
-        asked = list(itertools.islice(endless_jobs(prompts, self.tokens, self.seed), count))
+        endless = endless_jobs(load_prompts(), self.tokens, self.seed, self.characters)
+        asked = list(itertools.islice(endless, count))
         first = self.pieces[0][0]
         drawn = random.Random(self.seed)
         for place, job in enumerate(itertools.cycle(asked)):
@@ -98,29 +90,12 @@ class Answer(NamedTuple):
     finished: bool
 
 
-class Engine(Protocol):
+class Answering(Protocol):
     """An engine in this process, as the traffic sees it."""
 
-    recorder: Recorder
-
-    def use(self, arm: Arm, device: Device) -> None:
-        """Let an arm decide on a device, with everything as at a server's start."""
-        ...
-
-    def forget_texts(self) -> None:
-        """Forget the texts of earlier requests, from which drafts could be copied."""
-        ...
-
-    def status(self) -> dict[str, Any]:
-        """Our plugin's counters; empty without it."""
-        ...
-
-    def tokens_of(self, prompts: list[str]) -> list[list[int]]:
-        """Return the tokens of prompts."""
-        ...
-
-    def close(self) -> None:
-        """Shut down in order."""
+    @property
+    def recorder(self) -> Recorder:
+        """What it ran."""
         ...
 
     def submit(self, job: Job, temperature: float) -> None:
@@ -136,7 +111,27 @@ class Engine(Protocol):
         ...
 
 
-def serve(engine: Engine, load: Load, least_steps: int = 0) -> list[list[int]]:
+class Engine(Answering, Protocol):
+    """The same, as a run sees it."""
+
+    def use(self, arm: Arm, device: Device) -> None:
+        """Let an arm decide on a device, with everything as at a server's start."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Our plugin's counters; empty without it."""
+        ...
+
+    def tokens_of(self, prompts: list[str]) -> list[list[int]]:
+        """Return the tokens of prompts."""
+        ...
+
+    def close(self) -> None:
+        """Shut down in order."""
+        ...
+
+
+def serve(engine: Answering, load: Load, least_steps: int = 0) -> list[list[int]]:
     """Have a load answered; the tokens of each answer, in the order of requests.
 
     Args:

@@ -13,133 +13,66 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from adaptive_spec.errors import ConfigError
-from demo.traffic import Job
+from benchmarks.bench_pair.prompts import Job
 
-from ..arms import Arm, Table
+from ..arms import Arm
 from ..clock import Recorder
 from ..device import Device
 from ..scripted_vllm import schedule_ahead_on_cpu
-from ..vllm_steps import record_steps
+from ..vllm_steps import let_decide, record_steps, use_table
 from .setup import (
     KMAX,
     MAX_MODEL_LEN,
     SLOW_DECISION_MS,
     V1,
     V1_ASYNC,
-    V2,
-    WITHOUT_MODEL,
     Setup,
     environment,
 )
 from .traffic import Answer
 
-MODELS = {"draft_model": "draft", "draft_poor": "draft_poor", "eagle": "eagle", "eagle3": "eagle3"}
+MODELS = {"draft_model": "draft", "draft_poor": "draft_poor"}
 """Folder of the drafter's weights by method; `draft_poor` is a draft model that is rarely right."""
 
 
-class VllmEngine:
-    """A vLLM engine whose core runs in this process."""
+class InProcess:
+    """A vLLM engine whose core runs in this process, and which records its steps."""
 
-    def __init__(self, setup: Setup) -> None:
-        missing = {name for name in environment(V1) if name not in os.environ}
-        assert not missing, f"set before the process starts: {sorted(missing)}"
-        if setup.engine == V2:
-            from triton_interpreter import prepare
-
-            prepare()
+    def __init__(self, arguments: dict[str, Any], recorder: Recorder) -> None:
         from vllm.engine.arg_utils import EngineArgs
+        from vllm.platforms import current_platform
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
+        if current_platform.is_cpu():
+            from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
 
-        apply()
-        ahead = setup.engine == V1_ASYNC
-        if ahead:
-            schedule_ahead_on_cpu()
-        self._setup = setup
-        self._device: Device | None = None
-        self.recorder = Recorder()
-        if setup.config is not None:
-            self._show_device()
-        self._engine = LLMEngine.from_engine_args(EngineArgs(**_arguments(setup)))
+            apply()
+        self.recorder = recorder
+        self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
         self._core: Any = self._engine.engine_core.engine_core
         self.scheduler: Any = self._core.scheduler
-        if (self._core.batch_queue is not None) != ahead:
-            raise ConfigError(f"{setup.engine}: the engine schedules ahead: {not ahead}")
-        runner = self._core.model_executor.driver_worker.worker.model_runner
-        if setup.method != "none":
-            self._count_passes(runner)
-        record_steps(self.scheduler, self.recorder)
-
-    @property
-    def controller(self) -> Any:
-        """Our plugin's controller."""
-        return self.scheduler.adaptive_spec.controller
-
-    def use(self, arm: Arm, device: Device) -> None:
-        """Let an arm decide, with everything as at a server's start: vLLM's own K, or a policy."""
-        self._use_table(arm)
-        self._device = device
-        self.recorder.use(device.charge(self._setup.method))
-        if self._setup.config is None:
-            assert not arm.policy, arm
-            return
-        from adaptive_spec.adapters.vllm import hooks
-
-        holder = self.scheduler.vllm_config.scheduler_config
-        config = getattr(holder, hooks.ATTRIBUTE)
-        config = msgspec.structs.replace(
-            config,
-            mode="on" if arm.policy else "off",
-            policy=arm.policy or "goodput",
-            options=dict(arm.options),
-        )
-        setattr(holder, hooks.ATTRIBUTE, config)
-        self.scheduler.adaptive_spec.close()
-        self.scheduler.adaptive_spec = hooks.attach(self.scheduler)
-        self.scheduler.adaptive_spec.clock = self.recorder.clock
-
-    def forget_texts(self) -> None:
-        """Forget the texts of earlier requests, from which drafts could be copied."""
-        if self._setup.method == "suffix":
-            trees = self._drafter.suffix_cache
-            for name in list(trees.cached_requests):
-                trees.evict_cached_response(name)
-        if self._setup.config is not None and (own := self.scheduler.adaptive_spec._lookup):
-            own.forget_all()
-
-    def status(self) -> dict[str, Any]:
-        """Our plugin's counters since the engine's start; empty without it."""
-        return self.controller.status() if self._setup.config is not None else {}
+        record_steps(self.scheduler, recorder)
 
     def tokens_of(self, prompts: list[str]) -> list[list[int]]:
         """Return the tokens of prompts."""
         tokenizer = self._engine.get_tokenizer()
         return [list(tokenizer.encode(prompt)) for prompt in prompts]
 
-    def submit(self, job: Job, temperature: float, hints: dict[str, Any] | None = None) -> None:
-        """Send a request, with `vllm_xargs`."""
+    def send(self, name: str, prompt: str | list[int], **sampling: Any) -> str:
+        """Send a request, as text or as tokens; return its name. Its answer has no early end."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         parameters = SamplingParams(
-            temperature=temperature,
-            seed=job.number if temperature else None,
-            max_tokens=job.max_tokens,
             ignore_eos=True,
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
-            extra_args=hints or None,
+            **sampling,
         )
-        self._engine.add_request(str(job.number), {"prompt": job.prompt}, parameters)
-
-    def step(self) -> Iterator[Answer]:
-        """Let the engine do one step."""
-        for output in self._engine.step():
-            yield Answer(int(output.request_id), list(output.outputs[0].token_ids), output.finished)
+        key = "prompt" if isinstance(prompt, str) else "prompt_token_ids"
+        self._engine.add_request(name, {key: prompt}, parameters)
+        return name
 
     def drain(self) -> None:
         """Take up a step that was scheduled ahead, for requests that have all ended."""
@@ -150,58 +83,73 @@ class VllmEngine:
         """Shut down in order."""
         self._engine.engine_core.shutdown()
 
-    def _show_device(self) -> None:
-        """Let the adapter see the device's graphs, where it would find a CPU without any."""
-        from adaptive_spec.adapters.vllm import hooks, lookup
-        from adaptive_spec.adapters.vllm.capability import Support, detect
+
+class VllmEngine(InProcess):
+    """One on the clock of a modelled device."""
+
+    def __init__(self, setup: Setup) -> None:
+        missing = {name for name in environment(V1) if name not in os.environ}
+        assert not missing, f"set before the process starts: {sorted(missing)}"
+        ahead = setup.engine == V1_ASYNC
+        if ahead:
+            schedule_ahead_on_cpu()
+        self._setup = setup
+        super().__init__(_arguments(setup), Recorder())
+        if (self._core.batch_queue is not None) != ahead:
+            raise ConfigError(f"{setup.engine}: the engine schedules ahead: {not ahead}")
+        runner = self._core.model_executor.driver_worker.worker.model_runner
+        runner.drafter.model.register_forward_pre_hook(lambda *_: self.recorder.drafter_ran())
+
+    @property
+    def controller(self) -> Any:
+        """Our plugin's controller."""
+        return self.scheduler.adaptive_spec.controller
+
+    def use(self, arm: Arm, device: Device) -> None:
+        """Let an arm decide, with everything as at a server's start: vLLM's own K, or a policy."""
+        most, table = self._setup.most_requests, arm.table
+        if table is None and arm.k not in (KMAX, None):
+            table = [(1, most, max(arm.k, 0))]
+        use_table(self.scheduler, table, most)
+        self.recorder.use(device.charge(self._setup.method))
+        from adaptive_spec.adapters.vllm import lookup
 
         lookup._MOST_SECONDS = math.inf  # computing time of this machine is not the device's
+        let_decide(self.scheduler, arm, device.capability, self.recorder.clock)
 
-        def detect_device(vllm_config: Any) -> Support:
-            found = detect(vllm_config)
-            if found.capability is None or self._device is None:
-                return found
-            seen = self._device.capability(found.capability)
-            return msgspec.structs.replace(found, capability=seen)
+    def status(self) -> dict[str, Any]:
+        """Our plugin's counters since it was attached."""
+        found: dict[str, Any] = self.controller.status()
+        return found
 
-        names: Any = hooks
-        names.detect = detect_device
+    def submit(self, job: Job, temperature: float, hints: dict[str, Any] | None = None) -> None:
+        """Send a request, with `vllm_xargs`."""
+        self.send(
+            str(job.number),
+            job.prompt,
+            temperature=temperature,
+            seed=job.number if temperature else None,
+            max_tokens=job.max_tokens,
+            extra_args=hints or None,
+        )
 
-    def _use_table(self, arm: Arm) -> None:
-        """Set `num_speculative_tokens_per_batch_size`, as the configuration would have done it."""
-        from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
-
-        most, table = self._setup.most_requests, arm.table
-        if table is None and arm.k not in (KMAX, None) and self._setup.method != "none":
-            table = [(1, most, max(arm.k, 0))]
-        lookup = None
-        if table is not None:
-            clipped: Table = [(low, min(high, most), k) for low, high, k in table if low <= most]
-            lookup = build_dynamic_sd_schedule_lookup(clipped, most, self.scheduler.num_spec_tokens)
-        self.scheduler.dynamic_sd_lookup = lookup
-
-    def _count_passes(self, runner: Any) -> None:
-        recorder = self.recorder
-        drafter = runner.drafter if hasattr(runner, "drafter") else runner.speculator
-        self._drafter = drafter
-        if self._setup.method in WITHOUT_MODEL:
-            propose = drafter.propose
-
-            def proposed(*args: Any, **kwargs: Any) -> Any:
-                k = kwargs.get("num_speculative_tokens")
-                recorder.drafter_ran(KMAX if k is None else int(k))
-                return propose(*args, **kwargs)
-
-            drafter.propose = proposed
-            return
-        drafter.model.register_forward_pre_hook(lambda *_: recorder.drafter_ran())
+    def step(self) -> Iterator[Answer]:
+        """Let the engine do one step."""
+        for output in self._engine.step():
+            yield Answer(int(output.request_id), list(output.outputs[0].token_ids), output.finished)
 
 
 def _arguments(setup: Setup) -> dict[str, Any]:
     models = Path(setup.models)
-    target = models / ("mtp" if setup.method == "mtp" else "target")
-    arguments: dict[str, Any] = dict(
-        model=str(target),
+    speculative = {
+        "method": "draft_model",
+        "model": str(models / MODELS[setup.method]),
+        "num_speculative_tokens": KMAX,
+        "draft_sample_method": "greedy",
+    }
+    own = {"fail_open": {"max_decision_ms": SLOW_DECISION_MS}, **setup.config}
+    return dict(
+        model=str(models / "target"),
         dtype="float32",
         enforce_eager=True,
         max_model_len=MAX_MODEL_LEN,
@@ -209,19 +157,6 @@ def _arguments(setup: Setup) -> dict[str, Any]:
         enable_prefix_caching=False,
         seed=0,
         async_scheduling=setup.engine == V1_ASYNC,
+        speculative_config=speculative,
+        additional_config={"adaptive_spec": own},
     )
-    if setup.method != "none":
-        folder = MODELS.get(setup.method)
-        speculative: dict[str, Any] = {
-            "method": "draft_model" if setup.method == "draft_poor" else setup.method,
-            "num_speculative_tokens": KMAX,
-        }
-        if setup.method not in WITHOUT_MODEL:
-            speculative["draft_sample_method"] = "probabilistic" if setup.sampled else "greedy"
-        if folder is not None:
-            speculative["model"] = str(models / folder)
-        arguments["speculative_config"] = speculative
-    if setup.config is not None:
-        limits = {"max_decision_ms": SLOW_DECISION_MS}
-        arguments["additional_config"] = {"adaptive_spec": {"fail_open": limits, **setup.config}}
-    return arguments

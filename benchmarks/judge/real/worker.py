@@ -6,9 +6,6 @@ python -m benchmarks.judge.real.worker
 from __future__ import annotations
 
 import itertools
-import os
-import sys
-import time
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +14,8 @@ import msgspec
 
 from ..arms import NONE, parse_arm
 from ..device import Device
+from ..processes import answer_lines
+from ..run import growth
 from .runs import Run, RunKey
 from .setup import SGLANG, Setup
 from .traffic import Engine, Load, serve
@@ -56,21 +55,13 @@ def runs(engine: Engine, task: Task) -> Iterator[Run]:
     """Do a task."""
     engine.use(parse_arm(task.key.arm), task.device)
     least = task.learn if task.warm else 0
-    first = _one(engine, task.key, task.load, least)
-    yield first
+    yield _one(engine, task.key, task.load, least)
     if task.warm:
-        yield _one(engine, task.keys[1], task.load, learned=len(first.steps))
+        yield _one(engine, task.keys[1], task.load)
 
 
-def _one(
-    engine: Engine,
-    key: RunKey,
-    load: Load,
-    least_steps: int = 0,
-    learned: int = 0,
-) -> Run:
-    engine.forget_texts()
-    before, began = engine.status(), time.monotonic()
+def _one(engine: Engine, key: RunKey, load: Load, least_steps: int = 0) -> Run:
+    before = engine.status()
     answers = serve(engine, load, least_steps)
     after = engine.status()
     texts: list[tuple[list[int], list[int]]] = []
@@ -82,22 +73,14 @@ def _one(
         steps=engine.recorder.take(),
         sums=[checksum(tokens) for tokens in answers],
         texts=texts,
-        modes=_growth(before, after, "steps_by_mode"),
-        faults=sum(_growth(before, after, "fail_opens").values()),
-        learned=learned,
-        wall=round(time.monotonic() - began, 2),
+        modes=growth(before, after, "steps_by_mode"),
+        faults=sum(growth(before, after, "fail_opens").values()),
     )
 
 
 def checksum(tokens: list[int]) -> int:
     """Return a checksum of an answer."""
     return zlib.crc32(b"".join(token.to_bytes(4, "little") for token in tokens))
-
-
-def _growth(before: dict[str, Any], after: dict[str, Any], name: str) -> dict[str, int]:
-    counted = before.get(name, {})
-    grown = {key: count - counted.get(key, 0) for key, count in after.get(name, {}).items()}
-    return {key: count for key, count in grown.items() if count}
 
 
 def engine_of(setup: Setup) -> Engine:
@@ -111,19 +94,15 @@ def engine_of(setup: Setup) -> Engine:
     return VllmEngine(setup)
 
 
-def main() -> None:
+def answers(lines: Iterator[bytes]) -> Iterator[Any]:
     """Build the engine, then do one task after the other."""
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what the engine prints goes to the log
-    lines = iter(sys.stdin.buffer)
     engine = engine_of(msgspec.json.decode(next(lines), type=Setup))
-    answers.write(b'{"ready": true}\n')
+    yield {"ready": True}
     for line in lines:
-        task = msgspec.json.decode(line, type=Task)
         # All runs of a task or none: a warm policy goes on from what it learned in the first.
-        answers.write(msgspec.json.encode(list(runs(engine, task))) + b"\n")
+        yield list(runs(engine, msgspec.json.decode(line, type=Task)))
     engine.close()
 
 
 if __name__ == "__main__":
-    main()
+    answer_lines(answers)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from benchmarks.gpu.own_code import SCHEDULER_SIDE, Stopwatch
+from benchmarks.judge.own_code import SCHEDULER_SIDE, Stopwatch
 
 
 def test_what_is_timed_exists() -> None:

@@ -17,9 +17,9 @@ import pytest
 pytest.importorskip("vllm", reason="of the environment `vllm`")
 
 from benchmarks.bench_pair.llama_shapes import write_all
-from benchmarks.gpu.page import main as write_page
-from benchmarks.gpu.results import Results
-from benchmarks.gpu.setups import METHODS, Machine, setup_for
+from benchmarks.judge.gpu.bench import Results
+from benchmarks.judge.gpu.page import main as write_page
+from benchmarks.judge.gpu.setups import METHODS, Options, arguments_of
 
 pytestmark = pytest.mark.long
 
@@ -34,7 +34,7 @@ def lines(out: Path) -> list[dict[str, Any]]:
 
 
 def start(out: Path, models: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "benchmarks.gpu.main", str(out), "--models", str(models)]
+    command = [sys.executable, "-m", "benchmarks.judge.gpu.main", str(out), "--models", str(models)]
     with (out.parent / "log").open("ab") as log:
         return subprocess.Popen(
             [*command, "--tiny", *arguments], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
@@ -110,7 +110,7 @@ def test_finished_results_are_not_measured_again(finished: Path) -> None:
     assert counts[MEASURED_ONCE] == 1
     runs = [key for key in counts if key.startswith("run/")]
     assert len(runs) == 3
-    once = [key for key in counts if key.partition("/")[0] not in ("about", "extent", "engine")]
+    once = [key for key in counts if key.partition("/")[0] not in ("about", "options", "engine")]
     assert {counts[key] for key in once} == {1}
 
 
@@ -119,18 +119,17 @@ def test_every_stage_has_its_results(finished: Path) -> None:
     found = Results(finished / "results.jsonl").found
     assert not [key for key in found if key.startswith("failed/")]
     for key in (
-        "libraries",
+        "versions",
         "sweep/eagle/t0.8/2/none/0",
-        "sweep/eagle/t0.8/2/schedule/1",
-        "sweep/eagle/t0.8/2/ours-cold/1",
-        "sweep/eagle/t0.8/2/ours/1",
+        "sweep/eagle/t0.8/2/table-constant/1",
+        "sweep/eagle/t0.8/2/goodput cold/1",
+        "sweep/eagle/t0.8/2/goodput warm/1",
         "status/eagle",
         "steps/none/3/32",
         "steps/eagle-ours/3/32",
-        "prompts/none/64",
         "acceptance/eagle-ours/t0.8",
         "ragged_penalty",
-        "sweep/eagle/t0.8/2/ours-off/1",
+        "sweep/eagle/t0.8/2/off/1",
         "sweep/eagle/t0.8/2/fixed5/1",
         "own/eagle-ours/2",
     ):
@@ -149,7 +148,7 @@ def test_every_file_of_the_two_calls_is_there(finished: Path) -> None:
 @pytest.mark.engine
 def test_greedy_answers_are_the_targets_own_while_k_changes(finished: Path) -> None:
     found = Results(finished / "results.jsonl").found[MEASURED_ONCE]
-    assert set(found) == {"none again", "static5", "drawn K", "drawn K per request"}
+    assert set(found) == {"none again", "k5", "drawn K", "drawn K per request"}
     for row in found.values():
         assert row["identical"] == row["answers"] > 0
         assert row["largest_gap_nats"] == 0.0  # float32: no rounding of another batch shape
@@ -164,10 +163,10 @@ def test_the_arms_run_the_k_they_are_named_after(finished: Path) -> None:
         return {int(k) for k in steps if int(k) >= 0}
 
     assert ks("none") == {0}
-    assert ks("static2") <= {0, 2}
-    assert 2 in ks("static2")
-    assert 5 in ks("static5")
-    assert not found["sweep/eagle/t0.8/2/ours-off/1"]["drafted"]
+    assert ks("k2") <= {0, 2}
+    assert 2 in ks("k2")
+    assert 5 in ks("k5")
+    assert not found["sweep/eagle/t0.8/2/off/1"]["drafted"]
     for row in found["steps/eagle-ours/3/32"]:
         steps = sum(row["graphs"].values())
         assert row["drafted"] == 3 * row["k"] * steps
@@ -186,7 +185,7 @@ def test_profile_simulator_and_page_come_of_it(finished: Path) -> None:
     found = json.loads((finished / "gpu.json").read_text())
     assert found["profile"]["profile"]["drafts"]["eagle"]
     assert found["profile"]["steps"]["acceptance"] > 20
-    assert {row["arm"] for row in found["simulator"]["cells"]} == {"static2", "static5", "ours"}
+    assert {row["arm"] for row in found["simulator"]["cells"]} == {"k2", "k5", "goodput warm"}
     page = (finished / "gpu.md").read_text()
     for title in ("Bars", "Throughput", "Step costs", "The plugin's own time", "The simulator"):
         assert f"## {title}" in page
@@ -194,7 +193,7 @@ def test_profile_simulator_and_page_come_of_it(finished: Path) -> None:
 
 @pytest.mark.engine
 def test_results_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
-    from benchmarks.gpu.main import OTHER_MACHINE, main
+    from benchmarks.judge.gpu.main import OTHER_MACHINE, main
 
     Results(tmp_path / "results.jsonl").add("about", {"gpu": "NVIDIA H200", "method": "eagle"})
     before = (tmp_path / "results.jsonl").read_bytes()
@@ -213,7 +212,5 @@ def test_results_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
 def test_vllm_takes_the_arguments_of_every_engine_of_a_gpu(key: str, models: Path) -> None:
     from vllm.engine.arg_utils import EngineArgs
 
-    machine = Machine(models=str(models), scratch="out", gpu=True)
-    made = EngineArgs(**setup_for(key, machine).arguments)
-    assert made.worker_extension_cls.startswith("benchmarks.gpu.in_core.")
-    assert made.cudagraph_metrics
+    options = Options(models=str(models), scratch="out")
+    assert EngineArgs(**arguments_of(key, options)).cudagraph_metrics

@@ -12,6 +12,7 @@ from adaptive_spec.config import FailOpen
 from adaptive_spec.policies.static import StaticOptions
 from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import StepContext, StepOutcome
+from tests import steps
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4)
 PATIENT = FailOpen(max_decision_ms=60_000)
@@ -19,39 +20,18 @@ PATIENT = FailOpen(max_decision_ms=60_000)
 
 
 def context(step: int, now: float = 0.0, **changes: Any) -> StepContext:
-    base = StepContext(
-        step=step,
+    fields = dict(
         capability=FULL,
         request_ids=["a", "b", "c"],
-        slots=np.arange(3),
-        context_tokens=np.array([10, 20, 30]),
-        draft_available=np.array([4, 2, 0]),
-        draft_possible=np.array([4, 4, 4]),
+        context_tokens=[10, 20, 30],
+        draft_available=[4, 2, 0],
         engine_k=3,
-        tpot_target=np.full(3, np.inf),
-        task=np.full(3, -1),
-        temperature=np.zeros(3),
-        now=now,
     )
-    return msgspec.structs.replace(base, **changes)
+    return steps.context(3, step=step, now=now, **(fields | changes))
 
 
 def outcome(step: int, now: float = 0.0) -> StepOutcome:
-    return StepOutcome(
-        step=step,
-        slots=np.arange(3),
-        verified=np.array([3, 2, 0]),
-        accepted=np.array([1, 2, 0]),
-        emitted=np.array([2, 3, 1]),
-        batch_size=3,
-        batch_tokens=8,
-        context_tokens=60,
-        prefill_tokens=0,
-        draft_depth=3,
-        ragged=True,
-        seconds=0.01,
-        now=now,
-    )
+    return steps.outcome(context(step, now), [3, 2, 0], [1, 2, 0])
 
 
 class Answer(StatelessPolicy):

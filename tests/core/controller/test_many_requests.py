@@ -6,7 +6,8 @@ import tracemalloc
 
 import numpy as np
 
-from adaptive_spec import Capability, Controller, Level, StepContext, StepOutcome, build_policy
+from adaptive_spec import Capability, Controller, Level, build_policy
+from tests import steps
 
 LIVE, BATCH, KMAX = 100_000, 250, 6
 MOST_BYTES = 100e6
@@ -21,39 +22,27 @@ def test_a_hundred_thousand_live_requests_hold_less_than_100_mb() -> None:
     for step in range(LIVE // BATCH):
         names = [f"cmpl-{step}-{number}" for number in range(BATCH)]
         slots = np.array([controller.slots.assign(name) for name in names])
-        plan = controller.plan(
-            StepContext(
-                step=step,
-                capability=capability,
-                request_ids=names,
-                slots=slots,
-                context_tokens=500 * row,
-                draft_available=KMAX * row,
-                draft_possible=KMAX * row,
-                engine_k=KMAX,
-                tpot_target=0.01 * row,
-                task=slots % 5 - 1,
-                temperature=0.0 * row,
-                confidence=random.random((BATCH, KMAX)),
-                lookup_available=3 * row,
-                lookup_match=5 * row,
-                now=0.02 * step,
-            )
+        context = steps.context(
+            capability=capability,
+            step=step,
+            request_ids=names,
+            slots=slots,
+            context_tokens=500,
+            tpot_target=0.01 * row,
+            task=slots % 5 - 1,
+            confidence=random.random((BATCH, KMAX)),
+            lookup_available=3 * row,
+            lookup_match=5 * row,
+            now=0.02 * step,
         )
+        plan = controller.plan(context)
         accepted = np.minimum(random.geometric(0.3, BATCH) - 1, plan.verify)
         controller.observe(
-            StepOutcome(
-                step=step,
-                slots=slots,
-                verified=plan.verify,
-                accepted=accepted,
-                emitted=accepted + 1,
-                batch_size=BATCH,
-                batch_tokens=BATCH + int(plan.verify.sum()),
-                context_tokens=500 * BATCH,
-                prefill_tokens=0,
+            steps.outcome(
+                context,
+                plan.verify,
+                accepted,
                 draft_depth=plan.draft_depth,
-                ragged=bool(np.ptp(plan.verify)),
                 seconds=0.02,
                 now=0.02 * step + 0.02,
                 lookup_agreed=np.minimum(accepted, 3),

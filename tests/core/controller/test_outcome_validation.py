@@ -11,26 +11,15 @@ import pytest
 from adaptive_spec import Capability, Level
 from adaptive_spec.controller.plan_validation import outcome_fault
 from adaptive_spec.step import StepOutcome
+from tests import steps
 
 ENGINE = Capability(level=Level.FULL, max_draft_tokens=4)
 
 
 def outcome(**changes: Any) -> StepOutcome:
-    base = StepOutcome(
-        step=1,
-        slots=np.array([5, 0]),
-        verified=np.array([4, 0]),
-        accepted=np.array([4, 0]),
-        emitted=np.array([5, 1]),
-        batch_size=3,
-        batch_tokens=9,
-        context_tokens=60,
-        prefill_tokens=0,
-        draft_depth=4,
-        ragged=True,
-        seconds=0.01,
-    )
-    return msgspec.structs.replace(base, **changes)
+    before = steps.context(slots=[5, 0], step=1)
+    fields = {"batch_size": 3, "batch_tokens": 9, "context_tokens": 60} | changes
+    return msgspec.structs.replace(steps.outcome(before, [4, 0], [4, 0]), **fields)
 
 
 @pytest.mark.parametrize("seconds", [0.01, float("nan"), -1.0])

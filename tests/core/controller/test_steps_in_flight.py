@@ -7,9 +7,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec import Capability, Level, Mode, SpecPlan
+from adaptive_spec import Mode, SpecPlan
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
 from adaptive_spec.step import StepContext, StepOutcome
+from tests import steps
 
 KMAX = 3
 slot_lists = st.lists(st.integers(0, 40), unique=True, max_size=8)
@@ -19,15 +20,13 @@ def context(slots: list[int], step: int = 0) -> StepContext:
     """Every entry tells its slot."""
     rows = np.array(slots, dtype=np.int64)
     signal = rows[:, None] + np.arange(KMAX) / 10.0
-    return StepContext(
+    return steps.context(
+        capability=KMAX,
         step=step,
-        capability=Capability(level=Level.FULL, max_draft_tokens=KMAX),
-        request_ids=[f"r{slot}" for slot in slots],
         slots=rows,
         context_tokens=rows + 100,
         draft_available=rows + 200,
         draft_possible=rows + 300,
-        engine_k=KMAX,
         tpot_target=rows + 0.5,
         task=rows + 400,
         temperature=rows + 0.25,
@@ -54,19 +53,16 @@ def plan(slots: list[int], step: int = 0) -> SpecPlan:
 def outcome(slots: list[int], step: int = 0) -> StepOutcome:
     rows = np.array(slots, dtype=np.int64)
     signal = rows[:, None] + np.zeros(KMAX)
-    return StepOutcome(
-        step=step,
-        slots=rows,
-        verified=rows + 10,
-        accepted=rows + 20,
+    return steps.outcome(
+        steps.context(step=step, slots=rows),
+        rows + 10,
+        rows + 20,
         emitted=rows + 30,
         batch_size=9,
         batch_tokens=20,
         context_tokens=100,
-        prefill_tokens=0,
         draft_depth=2,
         ragged=True,
-        seconds=0.01,
         confidence=signal,
         entropy=signal,
     )

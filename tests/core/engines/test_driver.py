@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,8 @@ from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines.driver import Ahead, Step, StepDriver
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.step import Capability, Level, StepContext, StepOutcome
+from adaptive_spec.step import Capability, Level, StepOutcome
+from tests import steps
 
 LOG = logging.getLogger("adaptive_spec.test_driver")
 CAPABILITY = Capability(level=Level.FULL, max_draft_tokens=3)
@@ -45,20 +45,15 @@ class Engine(StepDriver[Step, Results, str]):
         return self.time
 
     def step(self) -> Step:
-        slots = np.array([self.controller.slots.assign(name) for name in NAMES])
-        two = np.full(2, 2)
-        context = StepContext(
-            step=self.next_step(),
+        context = steps.context(
             capability=CAPABILITY,
+            step=self.next_step(),
             request_ids=NAMES,
-            slots=slots,
-            context_tokens=two,
-            draft_available=two,
-            draft_possible=two,
+            slots=[self.controller.slots.assign(name) for name in NAMES],
+            context_tokens=2,
+            draft_available=2,
+            draft_possible=2,
             engine_k=3,
-            tpot_target=np.full(2, np.inf),
-            task=np.full(2, -1),
-            temperature=np.zeros(2),
             kv_free_tokens=1000,
             kv_total_tokens=1000,
             now=self.time,
@@ -78,22 +73,7 @@ class Engine(StepDriver[Step, Results, str]):
         context = results.step.context
         assert context is not None
         self.asked.append(context.step)
-        two, one = np.full(2, 2), np.ones(2, dtype=np.int64)
-        return StepOutcome(
-            step=context.step,
-            slots=context.slots,
-            verified=two,
-            accepted=one,
-            emitted=two,
-            batch_size=2,
-            batch_tokens=6,
-            context_tokens=4,
-            prefill_tokens=0,
-            draft_depth=2,
-            ragged=False,
-            seconds=results.seconds,
-            now=results.now,
-        )
+        return steps.outcome(context, 2, 1, seconds=results.seconds, now=results.now)
 
 
 @given(st.lists(st.sampled_from(["launch", "arrive", "arrive late", "learn"]), max_size=60))

@@ -10,6 +10,7 @@ import pytest
 
 from adaptive_spec.operation.status import PredictionCheck
 from adaptive_spec.step import Mode, SpecPlan, StepOutcome
+from tests import steps
 
 
 def plan(step: int, tokens: float = 6.0, seconds: float = 0.02) -> SpecPlan:
@@ -25,20 +26,7 @@ def plan(step: int, tokens: float = 6.0, seconds: float = 0.02) -> SpecPlan:
 
 
 def outcome(step: int, seconds: float = 0.025) -> StepOutcome:
-    return StepOutcome(
-        step=step,
-        slots=np.array([0, 1]),
-        verified=np.array([2, 2]),
-        accepted=np.array([1, 2]),
-        emitted=np.array([2, 3]),
-        batch_size=2,
-        batch_tokens=6,
-        context_tokens=40,
-        prefill_tokens=0,
-        draft_depth=2,
-        ragged=False,
-        seconds=seconds,
-    )
+    return steps.outcome(steps.context(2, step=step), 2, [1, 2], context_tokens=40, seconds=seconds)
 
 
 def test_both_goodputs_come_from_the_same_steps() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level, Mode, available_policies
@@ -18,6 +17,7 @@ from adaptive_spec.errors import ConfigError, PolicyError
 from adaptive_spec.operation.run_time_switch import ControlFile, parse_switch
 from adaptive_spec.policies.static import StaticPolicy
 from adaptive_spec.step import StepContext, StepOutcome
+from tests import steps
 
 KMAX = 4
 PROFILE = (
@@ -43,39 +43,13 @@ def switch(target: Controller, **request: Any) -> None:
 
 
 def context(step: int, slots: Any = (0, 1, 2)) -> StepContext:
-    batch = len(slots)
-    return StepContext(
-        step=step,
-        capability=FULL,
-        request_ids=[str(slot) for slot in slots],
-        slots=np.array(slots, dtype=np.int64),
-        context_tokens=np.full(batch, 50),
-        draft_available=np.full(batch, KMAX),
-        draft_possible=np.full(batch, KMAX),
-        engine_k=KMAX,
-        tpot_target=np.full(batch, np.inf),
-        task=np.full(batch, -1),
-        temperature=np.zeros(batch),
-        now=0.01 * step,
+    return steps.context(
+        capability=FULL, step=step, slots=slots, context_tokens=50, now=0.01 * step
     )
 
 
 def ran(context: StepContext, verify: Any, depth: int) -> StepOutcome:
-    return StepOutcome(
-        step=context.step,
-        slots=context.slots,
-        verified=verify,
-        accepted=verify // 2,
-        emitted=verify // 2 + 1,
-        batch_size=context.batch_size,
-        batch_tokens=int(verify.sum()) + context.batch_size,
-        context_tokens=50 * context.batch_size,
-        prefill_tokens=0,
-        draft_depth=depth,
-        ragged=False,
-        seconds=0.01,
-        now=context.now,
-    )
+    return steps.outcome(context, verify, verify // 2, draft_depth=depth, ragged=False)
 
 
 def test_the_next_plan_is_the_new_policys() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.config import FailOpen
 from adaptive_spec.operation.run_time_switch import parse_switch
 from adaptive_spec.policies.step_time.profile import CostProfile
-from adaptive_spec.step import FinishedStep, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep
+from tests import steps as made
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4)
 SERVER = {"model": "a", "device": "x"}
@@ -38,39 +38,9 @@ def run(target: Controller, steps: int, accepted: int, seconds: float = 0.01) ->
     """Steps of three requests that verify all four drafts."""
     for step in range(1, steps + 1):
         now = step * seconds
-        target.plan(
-            StepContext(
-                step=step,
-                capability=FULL,
-                request_ids=["a", "b", "c"],
-                slots=np.arange(3),
-                context_tokens=np.full(3, 50),
-                draft_available=np.full(3, 4),
-                draft_possible=np.full(3, 4),
-                engine_k=4,
-                tpot_target=np.full(3, np.inf),
-                task=np.full(3, -1),
-                temperature=np.zeros(3),
-                now=now,
-            )
-        )
-        target.observe(
-            StepOutcome(
-                step=step,
-                slots=np.arange(3),
-                verified=np.full(3, 4),
-                accepted=np.full(3, accepted),
-                emitted=np.full(3, accepted + 1),
-                batch_size=3,
-                batch_tokens=15,
-                context_tokens=150,
-                prefill_tokens=0,
-                draft_depth=4,
-                ragged=False,
-                seconds=seconds,
-                now=now,
-            )
-        )
+        context = made.context(3, FULL, step=step, context_tokens=50, now=now)
+        target.plan(context)
+        target.observe(made.outcome(context, 4, accepted, seconds=seconds))
 
 
 def cost_profile(slower: float) -> bytes:

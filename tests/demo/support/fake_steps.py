@@ -10,8 +10,6 @@ from demo.act_two import Cell
 def cell(arm: str, seconds: float, repeat: int = 0, concurrency: int = 4, **changes: Any) -> Cell:
     """A cell of 100 tokens."""
     values: dict[str, Any] = {
-        "began": 0.0,
-        "ended": seconds,
         "tokens": 100,
         "requests": 5,
         "request_steps": 95,

@@ -20,6 +20,7 @@ from adaptive_spec.step import (
     StepContext,
     StepOutcome,
 )
+from tests import steps
 
 Signal = Literal["live", "late", "none"]
 """The drafter's confidence comes with the drafts, or a round later, or not at all."""
@@ -109,17 +110,13 @@ class Server:
             self._outcome = None
         confidence, entropy = self._told(said, drafted)
         rows = self.slots[self.alive]
-        context = StepContext(
-            step=self._step,
+        context = steps.context(
             capability=capability,
+            step=self._step,
             request_ids=[str(each) for each in self.alive],
             slots=rows,
             context_tokens=self._context_tokens[self.alive],
             draft_available=drafted,
-            draft_possible=np.full(batch, capability.max_draft_tokens, dtype=np.int64),
-            engine_k=capability.max_draft_tokens,
-            tpot_target=np.full(batch, np.inf),
-            task=np.full(batch, -1, dtype=np.int64),
             temperature=np.ones(batch),
             confidence=confidence,
             entropy=entropy,
@@ -159,18 +156,11 @@ class Server:
         seconds = 0.01 + self._token_seconds * tokens + 0.0005 * self._depth
         self._now += seconds
         emitted = accepted + 1
-        self._outcome = StepOutcome(
-            step=self._step,
-            slots=self._planned.slots,
-            verified=verify,
-            accepted=accepted,
-            emitted=emitted,
-            batch_size=batch,
-            batch_tokens=tokens,
-            context_tokens=int(self._context_tokens[self.alive].sum()),
-            prefill_tokens=0,
+        self._outcome = steps.outcome(
+            self._planned,
+            verify,
+            accepted,
             draft_depth=self._depth,
-            ragged=bool(np.ptp(verify) > 0) if batch else False,
             seconds=seconds,
             now=self._now,
             lookup_agreed=agreed,

@@ -12,7 +12,8 @@ from adaptive_spec.controller.controller import Controller
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.kernels import load_kernels, select_kernel
 from adaptive_spec.policies.kernels.kernel import Kernel
-from adaptive_spec.step import Capability, Level, StepContext, StepOutcome
+from adaptive_spec.step import Capability, Level
+from tests import steps as made
 
 KMAX = 4
 
@@ -60,18 +61,13 @@ def drive(controller: Controller, batch: int = 8, steps: int = 60) -> None:
     slots = np.array([controller.slots.assign(name) for name in names])
     depth = KMAX
     for step in range(steps):
-        context = StepContext(
-            step=step,
+        context = made.context(
             capability=controller.capability,
+            step=step,
             request_ids=names,
             slots=slots,
-            context_tokens=np.full(batch, 100 + step),
-            draft_available=np.full(batch, depth),
-            draft_possible=np.full(batch, KMAX),
-            engine_k=KMAX,
-            tpot_target=np.full(batch, np.inf),
-            task=np.full(batch, -1),
-            temperature=np.zeros(batch),
+            context_tokens=100 + step,
+            draft_available=depth,
             confidence=random.random((batch, KMAX)),
             now=1.0 + 0.01 * step,
         )
@@ -79,18 +75,11 @@ def drive(controller: Controller, batch: int = 8, steps: int = 60) -> None:
         accepted = np.minimum(random.geometric(0.5, batch) - 1, plan.verify)
         depth = KMAX if controller.capability.level is Level.VERIFY else plan.draft_depth
         controller.observe(
-            StepOutcome(
-                step=step,
-                slots=slots,
-                verified=plan.verify,
-                accepted=accepted,
-                emitted=accepted + 1,
-                batch_size=batch,
-                batch_tokens=batch + int(plan.verify.sum()),
-                context_tokens=int(context.context_tokens.sum()),
-                prefill_tokens=0,
+            made.outcome(
+                context,
+                plan.verify,
+                accepted,
                 draft_depth=depth,
-                ragged=bool(np.ptp(plan.verify)),
                 seconds=0.01 + 1e-4 * float(plan.verify.sum()),
                 now=context.now + 0.01,
             )

@@ -8,7 +8,8 @@ import numpy as np
 from adaptive_spec import Mode
 from adaptive_spec.policies.planning.draft_sources import LookupAlone
 from adaptive_spec.policies.step_time.model import CostModel
-from adaptive_spec.step import FinishedStep, FloatArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, FloatArray, SpecPlan, StepContext
+from tests import steps
 from tests.policies.planning.test_plans import context
 from tests.policies.planning.test_step_forecast import FULL
 
@@ -41,18 +42,12 @@ def took(copies: list[bool], accepted: int = 2) -> FinishedStep:
     plan = SpecPlan(
         step=0, verify=verified, draft_depth=1, mode=Mode.ON, reason="", from_lookup=looked_up
     )
-    outcome = StepOutcome(
-        step=0,
-        slots=now.slots,
-        verified=verified,
-        accepted=right,
-        emitted=right + 1,
-        batch_size=len(copies),
-        batch_tokens=len(copies) * (KMAX + 1),
+    outcome = steps.outcome(
+        now,
+        verified,
+        right,
         context_tokens=100,
-        prefill_tokens=0,
         draft_depth=1,
-        ragged=False,
         seconds=0.011,
         lookup_agreed=np.where(looked_up, KMAX, 0),
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
+from tests import steps
 from tests.policies.closed_loop import Machine, run
 from tests.policies.planning.test_tpot_targets import Costs
 
@@ -59,24 +60,19 @@ def test_others_are_planned_for_as_if_opted_out_requests_were_absent(
     opted_out = random.random(batch) < 0.4
     opted_out[random.integers(batch)] = False
     possible = np.where(opted_out, 0, random.integers(0, KMAX + 1, batch))
-    context = StepContext(
-        step=1,
-        capability=Capability(
+    context = steps.context(
+        batch,
+        Capability(
             level=level,
             max_draft_tokens=KMAX,
             ladder=ladder if level is Level.UNIFORM else (),
             depth_follows=level is not Level.VERIFY,
             cold_off=True,
         ),
-        request_ids=[str(i) for i in range(batch)],
-        slots=np.arange(batch),
-        context_tokens=np.full(batch, 50),
+        step=1,
+        context_tokens=50,
         draft_available=np.minimum(possible, random.integers(0, KMAX + 1)),
         draft_possible=possible,
-        engine_k=KMAX,
-        tpot_target=np.full(batch, np.inf),
-        task=np.full(batch, -1),
-        temperature=np.zeros(batch),
         opted_out=opted_out,
     )
     survival = np.cumprod(random.uniform(0.01, 0.99, (KMAX, batch)), axis=0)

@@ -22,7 +22,8 @@ from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.policy import build_policy
-from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext
+from tests import steps
 from tests.policies.closed_loop import LAPTOP, alike, run
 from tests.policies.planning.test_step_forecast import FULL, context, forecast
 
@@ -132,20 +133,8 @@ def test_going_off_drops_what_was_drafted_to_be_tried() -> None:
 
 def finished(plan: SpecPlan, of: StepContext, seconds: float) -> FinishedStep:
     """A step in which the planned drafts were all rejected."""
-    nothing = np.zeros(of.batch_size, dtype=np.int64)
-    outcome = StepOutcome(
-        step=of.step,
-        slots=of.slots,
-        verified=plan.verify,
-        accepted=nothing,
-        emitted=nothing + 1,
-        batch_size=of.batch_size,
-        batch_tokens=of.batch_size + int(plan.verify.sum()),
-        context_tokens=int(of.context_tokens.sum()),
-        prefill_tokens=of.prefill_tokens,
-        draft_depth=plan.draft_depth,
-        ragged=False,
-        seconds=seconds,
+    outcome = steps.outcome(
+        of, plan.verify, draft_depth=plan.draft_depth, ragged=False, seconds=seconds
     )
     return FinishedStep(of, plan, outcome)
 

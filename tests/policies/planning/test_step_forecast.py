@@ -18,27 +18,14 @@ from adaptive_spec.policies.planning.step_forecast import (
 )
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import FloatArray, Mode, StepContext
+from tests import steps
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
 
 
 def context(step: int, available: list[int], **changes: Any) -> StepContext:
-    batch = len(available)
-    fields: dict[str, Any] = {
-        "step": step,
-        "capability": FULL,
-        "request_ids": [str(i) for i in range(batch)],
-        "slots": np.arange(batch, dtype=np.int64),
-        "context_tokens": np.full(batch, 50, dtype=np.int64),
-        "draft_available": np.array(available, dtype=np.int64),
-        "draft_possible": np.full(batch, 4, dtype=np.int64),
-        "engine_k": 4,
-        "tpot_target": np.full(batch, np.inf),
-        "task": np.full(batch, -1, dtype=np.int64),
-        "temperature": np.zeros(batch),
-        "now": 0.1 * step,
-    }
-    return StepContext(**(fields | changes))
+    fields = dict(capability=FULL, context_tokens=50, draft_available=available, now=0.1 * step)
+    return steps.context(len(available), step=step, **(fields | changes))
 
 
 def forecast(of: StepContext, hazard: float = 0.5, slope: float = 0.001) -> StepForecast:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import OUT_OF_REACH, RAISED, TpotTargets
-from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext
+from adaptive_spec.step import Capability, Level, Mode, SpecPlan
+from tests import steps
 from tests.core.controller.answers import context
 
 
@@ -48,18 +49,14 @@ def planned(
         ragged_penalty=penalty if level is Level.FULL else 0.0,
     )
     possible = random.integers(0, kmax + 1, batch)
-    step = StepContext(
+    step = steps.context(
+        batch,
+        capability,
         step=1,
-        capability=capability,
-        request_ids=[str(i) for i in range(batch)],
-        slots=np.arange(batch),
-        context_tokens=np.full(batch, 50),
+        context_tokens=50,
         draft_available=np.minimum(possible, random.integers(0, kmax + 1)),
         draft_possible=possible,
         engine_k=ladder[-1],
-        tpot_target=np.full(batch, np.inf),
-        task=np.full(batch, -1),
-        temperature=np.zeros(batch),
     )
     survival = np.cumprod(random.uniform(0.01, 0.99, (kmax, batch)), axis=0)
     costs: Any = Costs(random, batch, kmax)

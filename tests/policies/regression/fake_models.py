@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from adaptive_spec import Capability, Level, StepContext, StepOutcome
+from adaptive_spec import StepContext, StepOutcome
 from adaptive_spec.policies.regression.model_file import (
     Feature,
     LogisticHead,
     RegressionModel,
 )
 from adaptive_spec.policy import Policy, build_policy
+from tests import steps
 
 
 def regression(**options: Any) -> Policy:
@@ -45,37 +46,16 @@ def written(model: RegressionModel, folder: Path) -> str:
 
 
 def context(batch: int, kmax: int, step: int = 0, **changes: Any) -> StepContext:
-    fields: dict[str, Any] = {
-        "step": step,
-        "capability": Capability(level=Level.FULL, max_draft_tokens=kmax),
-        "request_ids": [f"r{i}" for i in range(batch)],
-        "slots": np.arange(batch, dtype=np.int64),
-        "context_tokens": np.full(batch, 100, dtype=np.int64),
-        "draft_available": np.full(batch, kmax, dtype=np.int64),
-        "draft_possible": np.full(batch, kmax, dtype=np.int64),
-        "engine_k": kmax,
-        "tpot_target": np.full(batch, np.inf),
-        "task": np.full(batch, -1, dtype=np.int64),
-        "temperature": np.zeros(batch),
-        "now": 0.01 * step,
-    }
-    return StepContext(**(fields | changes))
+    return steps.context(batch, step=step, **({"capability": kmax, "now": 0.01 * step} | changes))
 
 
 def outcome(of: StepContext, verified: np.ndarray, accepted: np.ndarray) -> StepOutcome:
     tokens = of.batch_size + int(verified.sum())
-    return StepOutcome(
-        step=of.step,
-        slots=of.slots,
-        verified=verified,
-        accepted=accepted,
-        emitted=accepted + 1,
-        batch_size=of.batch_size,
-        batch_tokens=tokens,
-        context_tokens=int(of.context_tokens.sum()),
-        prefill_tokens=0,
+    return steps.outcome(
+        of,
+        verified,
+        accepted,
         draft_depth=of.capability.max_draft_tokens,
         ragged=False,
         seconds=0.01 + 1e-4 * tokens,
-        now=of.now,
     )

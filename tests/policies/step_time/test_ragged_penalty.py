@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from adaptive_spec.policies.step_time.model import CostModel, RaggedPenalty
-from adaptive_spec.step import Capability, Level, StepOutcome
+from adaptive_spec.step import Capability, Level
+from tests import steps
 
 
 def learned(true: float, *, prior: float, steps: int = 900, bias: float = 0.0) -> float:
@@ -80,17 +81,9 @@ def test_the_cost_model_learns_it_beside_the_step_times() -> None:
         tokens = batch * (1 + k)
         seconds = (0.010 + 1e-4 * tokens) * (1.1 if ragged else 1.0) + 1e-3 * k
         cost.learn(
-            StepOutcome(
-                step=step,
-                slots=np.arange(batch),
-                verified=np.full(batch, k),
-                accepted=np.zeros(batch, dtype=np.int64),
-                emitted=np.ones(batch, dtype=np.int64),
-                batch_size=batch,
-                batch_tokens=tokens,
-                context_tokens=100 * batch,
-                prefill_tokens=0,
-                draft_depth=k,
+            steps.outcome(
+                steps.context(batch, 4, step=step),
+                k,
                 ragged=ragged,
                 seconds=seconds * (1.0 + 0.01 * draw.standard_normal()),
             )

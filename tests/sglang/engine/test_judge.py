@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("httpx", reason="its traffic is that of the demo, which needs httpx")
-
-
 from benchmarks.judge.arms import GOODPUT, NONE, SGLANG_RULE
 from benchmarks.judge.device import DEVICES
 from benchmarks.judge.real.processes import Group, work_off
@@ -35,7 +32,6 @@ def runs(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> R
             models=str(models["target"].parent),
             engine=SGLANG,
             method=method,
-            config={},
             most_requests=16,
         )
         tasks = []

@@ -5,7 +5,6 @@ import logging
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Level, StepContext, StepOutcome
 from adaptive_spec.config import Trace
 from adaptive_spec.controller.plan_validation import engine_plan
 from adaptive_spec.controller.steps_in_flight import finished_step
@@ -15,6 +14,7 @@ from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.sim.acceptance import request_rows
 from adaptive_spec.sim.acceptance.data import steps_of
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
+from tests import steps as made
 from tests.sim.recorded_steps import step_row as step
 from tests.sim.recorded_steps import write_steps as write
 
@@ -109,39 +109,12 @@ def test_a_trace_without_steps_is_refused(tmp_path):
 
 
 def test_what_the_trace_writer_writes_replays_as_it_ran(tmp_path):
-    capability = Capability(level=Level.FULL, max_draft_tokens=3)
     trace = StepTrace(Trace(directory=str(tmp_path)), Counters(), logging.getLogger("test"))
     ran = [(3, 2), (0, 0), (3, 3), (1, 0)]
-    one = np.array([0])
     for number, (verified, accepted) in enumerate(ran):
-        context = StepContext(
-            step=number,
-            capability=capability,
-            request_ids=["a"],
-            slots=one,
-            context_tokens=one,
-            draft_available=one + 3,
-            draft_possible=one + 3,
-            engine_k=3,
-            tpot_target=np.array([np.inf]),
-            task=one - 1,
-            temperature=np.zeros(1),
-        )
+        context = made.context(1, 3, step=number, request_ids=["a"], context_tokens=0)
         plan = engine_plan(context)
-        outcome = StepOutcome(
-            step=number,
-            slots=one,
-            verified=one + verified,
-            accepted=one + accepted,
-            emitted=one + accepted + 1,
-            batch_size=1,
-            batch_tokens=1 + verified,
-            context_tokens=0,
-            prefill_tokens=0,
-            draft_depth=3,
-            ragged=False,
-            seconds=0.01,
-        )
+        outcome = made.outcome(context, verified, accepted, draft_depth=3)
         trace.write(finished_step(context, plan, outcome), plan)
     trace.close(0.0)
     data = read_step_trace(tmp_path)

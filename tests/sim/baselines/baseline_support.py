@@ -27,6 +27,7 @@ from adaptive_spec.step import (
     StepContext,
     StepOutcome,
 )
+from tests import steps
 
 KMAX = 5
 LADDERS: dict[Level, Sequence[tuple[int, ...]]] = {
@@ -46,44 +47,16 @@ def make(name: str, **options: Any) -> Policy:
 
 def context(batch: int = 1, **changes: Any) -> StepContext:
     """A step of `batch` requests with five drafts at hand and no signal."""
-    values: dict[str, Any] = {
-        "step": 0,
-        "capability": Capability(level=Level.FULL, max_draft_tokens=KMAX),
-        "request_ids": [f"r{i}" for i in range(batch)],
-        "slots": np.arange(batch),
-        "context_tokens": np.full(batch, 100),
-        "draft_available": np.full(batch, KMAX),
-        "draft_possible": np.full(batch, KMAX),
-        "engine_k": KMAX,
-        "tpot_target": np.full(batch, np.inf),
-        "task": np.full(batch, -1),
-        "temperature": np.zeros(batch),
-    }
     for signal in ("confidence", "entropy"):
         if changes.get(signal) is not None:
             changes[signal] = np.array(changes[signal], dtype=np.float64)
-    return StepContext(**{**values, **changes})
+    return steps.context(batch, changes.pop("capability", KMAX), **changes)
 
 
 def outcome(verified: Sequence[int], accepted: Sequence[int], **changes: Any) -> StepOutcome:
     """The outcome of a step of these requests, in slots 0, 1, ..."""
-    taken = np.array(accepted, dtype=np.int64)
-    checked = np.array(verified, dtype=np.int64)
-    values: dict[str, Any] = {
-        "step": 0,
-        "slots": np.arange(len(checked)),
-        "verified": checked,
-        "accepted": taken,
-        "emitted": taken + 1,
-        "batch_size": len(checked),
-        "batch_tokens": len(checked) + int(checked.sum()),
-        "context_tokens": 100 * len(checked),
-        "prefill_tokens": 0,
-        "draft_depth": KMAX,
-        "ragged": False,
-        "seconds": 0.01,
-    }
-    return StepOutcome(**{**values, **changes})
+    fields = {"draft_depth": KMAX, "ragged": False} | changes
+    return steps.outcome(steps.context(len(verified), KMAX), verified, accepted, **fields)
 
 
 def finished(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from adaptive_spec import Capability, Level, Mode
+from adaptive_spec import Level, Mode
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import SpecPlan
 
@@ -17,54 +18,28 @@ from .baseline_support import (
     make,
     simulated,
 )
+from .tiny_engine import TinyEngine
 
 CASCADE = "cascade"
+ALL = KMAX
 QUICK = {"trial_steps": 2, "hold_steps": 6, "baseline_period": 1000}
 
 
-def drive(
-    policy: Policy,
-    steps: int,
-    accepted: Callable[[int], int],
-    slowdown: Callable[[int], float],
-    *,
-    batch: int = 1,
-    level: Level = Level.FULL,
-    first: int = 0,
-    depth: int = 0,
-) -> list[SpecPlan]:
-    """`accepted(K)` drafts of each request; a step with K on average lasts `slowdown(K)` x 10 ms.
+def engine(policy: Policy, slowdown: Callable[[int], float], **options: Any) -> TinyEngine:
+    """A step with K on average lasts `slowdown(K)` x 10 ms."""
+    batch = options.setdefault("batch", 1)
+    return TinyEngine(
+        policy,
+        seconds=lambda tokens, _: 0.01 * slowdown(round((tokens - batch) / batch)),
+        **options,
+    )
 
-    Request i > 0 never has a draft accepted.
-    """
-    plans: list[SpecPlan] = []
-    capability = Capability(level=level, max_draft_tokens=KMAX)
-    for step in range(first, first + steps):
-        at_hand = KMAX if level is Level.VERIFY else depth
-        seen = context(
-            batch,
-            step=step,
-            capability=capability,
-            draft_available=np.full(batch, at_hand),
-        )
-        plan = policy.plan(seen)
-        plans.append(plan)
-        verify = plan.verify.tolist()
-        taken = [min(accepted(k), k) if i == 0 else 0 for i, k in enumerate(verify)]
-        seconds = 0.01 * slowdown(round(sum(verify) / batch))
-        policy.observe(
-            finished(
-                verify,
-                taken,
-                seen=seen,
-                plan=plan,
-                step=step,
-                seconds=seconds,
-                draft_depth=plan.draft_depth,
-            )
-        )
-        depth = plan.draft_depth
-    return plans
+
+def drive(
+    policy: Policy, steps: int, slowdown: Callable[[int], float], **options: Any
+) -> list[SpecPlan]:
+    ran = engine(policy, slowdown, **options)
+    return [ran.step() for _ in range(steps)]
 
 
 def ks(plans: list[SpecPlan], row: int = 0) -> list[int]:
@@ -72,14 +47,14 @@ def ks(plans: list[SpecPlan], row: int = 0) -> list[int]:
 
 
 def test_it_first_times_steps_without_speculation() -> None:
-    plans = drive(make(CASCADE, **QUICK), 2, lambda k: k, lambda k: 1.0)
+    plans = drive(make(CASCADE, **QUICK), 2, lambda k: 1.0, accepts=ALL)
     assert [plan.mode for plan in plans] == [Mode.OFF_WARM] * 2
 
 
 def test_it_climbs_while_utility_rises_and_holds_the_best() -> None:
     # Utility 2, 3, 2.75 of K = 1, 2, 3: one more is tried than is kept.
     time = {0: 1.0, 1: 1.0, 2: 1.0, 3: 4.0 / 2.75}
-    plans = drive(make(CASCADE, **QUICK), 18, lambda k: k, lambda k: time[k])
+    plans = drive(make(CASCADE, **QUICK), 18, lambda k: time[k], accepts=ALL)
     # Two steps to time, one until the first draft is at hand, two each of K = 1, 2, 3 with one
     # step between to draft deeper.
     assert ks(plans) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 2, 2, 2, 2, 2, 2, 1]
@@ -87,7 +62,7 @@ def test_it_climbs_while_utility_rises_and_holds_the_best() -> None:
 
 def test_it_switches_off_where_one_draft_does_not_pay_until_the_next_test() -> None:
     policy = make(CASCADE, **QUICK)
-    plans = drive(policy, 24, lambda k: 0, lambda k: 1.3 if k else 1.0)
+    plans = drive(policy, 24, lambda k: 1.3 if k else 1.0)
     assert ks(plans)[:5] == [0, 0, 0, 1, 1]
     assert ks(plans)[5:11] == [0] * 6
     assert max(ks(plans)) == 1
@@ -95,31 +70,31 @@ def test_it_switches_off_where_one_draft_does_not_pay_until_the_next_test() -> N
 
 
 def test_a_sure_draft_does_not_pay_if_time_more_than_doubles() -> None:
-    plans = drive(make(CASCADE, **QUICK), 12, lambda k: k, lambda k: 1.0 + 1.2 * k)
+    plans = drive(make(CASCADE, **QUICK), 12, lambda k: 1.0 + 1.2 * k, accepts=ALL)
     assert ks(plans)[5:11] == [0] * 6
 
 
 def test_requests_are_tested_one_by_one_but_pay_for_the_whole_step() -> None:
-    plans = drive(make(CASCADE, **QUICK), 16, lambda k: k, lambda k: 1.0 + 0.2 * k, batch=2)
+    plans = drive(make(CASCADE, **QUICK), 16, lambda k: 1.0 + 0.2 * k, accepts=(ALL, 0), batch=2)
     assert ks(plans, 0) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5]
     # Off for six steps, tested for two, off again.
     assert ks(plans, 1) == [0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0]
 
 
 def test_one_k_per_batch_is_tested_as_one_request() -> None:
-    plans = drive(
-        make(CASCADE, **QUICK), 16, lambda k: k, lambda k: 1.1, batch=2, level=Level.UNIFORM
-    )
+    fields = {"accepts": ALL, "batch": 2, "level": Level.UNIFORM}
+    plans = drive(make(CASCADE, **QUICK), 16, lambda k: 1.1, **fields)
     assert all(plan.verify[0] == plan.verify[1] for plan in plans)
     assert max(ks(plans)) > 1
 
 
 def test_a_new_request_is_tested_anew() -> None:
     policy = make(CASCADE, **QUICK)
-    drive(policy, 8, lambda k: 0, lambda k: 1.3 if k else 1.0)
+    ran = engine(policy, lambda k: 1.3 if k else 1.0)
+    ran.run(8)
     policy.forget(np.array([0]))
-    again = drive(policy, 4, lambda k: 0, lambda k: 1.3 if k else 1.0, first=8)
-    assert ks(again) == [0, 1, 1, 0]
+    ran.depth = 0
+    assert ran.verified(4) == [0, 1, 1, 0]
 
 
 def test_steps_with_prompts_are_not_timed() -> None:
@@ -132,7 +107,7 @@ def test_steps_with_prompts_are_not_timed() -> None:
 
 def test_the_baseline_is_timed_again_after_its_period() -> None:
     policy = make(CASCADE, trial_steps=2, hold_steps=500, baseline_period=50)
-    plans = drive(policy, 120, lambda k: k, lambda k: 1.0)
+    plans = drive(policy, 120, lambda k: 1.0, accepts=ALL)
     rests = [step for step, plan in enumerate(plans) if plan.mode is Mode.OFF_WARM]
     assert rests == [0, 1, 51, 52, 102, 103]
 

@@ -10,6 +10,7 @@ import pytest
 from adaptive_spec import Capability, Level, Mode, SpecPlan
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import StepContext
+from tests import steps
 from tests.sim.baselines.baseline_support import build_baseline, finished
 
 MODULE = "adaptive_spec.sim.baselines.engines.tensorrt_llm_gates"
@@ -21,20 +22,10 @@ REQUESTS = {"acceptance_window": 3, "acceptance_length_threshold": 1.0}
 
 
 def context(batch: int = 2, *, ladder: tuple[int, ...] = (0, 1, 2, 3, 5)) -> StepContext:
-    return StepContext(
-        step=0,
-        capability=Capability(
-            level=Level.UNIFORM, max_draft_tokens=5, ladder=ladder, cold_off=True
-        ),
-        request_ids=[f"r{i}" for i in range(batch)],
-        slots=np.arange(batch),
-        context_tokens=np.full(batch, 10),
-        draft_available=np.full(batch, 5),
-        draft_possible=np.full(batch, 5),
-        engine_k=5,
-        tpot_target=np.full(batch, np.inf),
-        task=np.full(batch, -1),
-        temperature=np.zeros(batch),
+    return steps.context(
+        batch,
+        Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=ladder, cold_off=True),
+        context_tokens=10,
     )
 
 

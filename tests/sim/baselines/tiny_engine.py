@@ -16,6 +16,7 @@ from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import Capability, FinishedStep, Level, SpecPlan, StepContext, StepOutcome
+from tests import steps
 
 Seconds = Callable[[int, int], float]
 """Of verified tokens N and draft depth D."""
@@ -80,18 +81,12 @@ class TinyEngine:
     def context(self) -> StepContext:
         kmax = self.capability.max_draft_tokens
         at_hand = self.depth if self.capability.steers_depth else kmax
-        return StepContext(
+        return steps.context(
+            self.batch,
+            self.capability,
             step=self._step,
-            capability=self.capability,
-            request_ids=[f"r{i}" for i in range(self.batch)],
-            slots=np.arange(self.batch),
-            context_tokens=np.full(self.batch, self._context_tokens),
-            draft_available=np.full(self.batch, at_hand),
-            draft_possible=np.full(self.batch, kmax),
-            engine_k=kmax,
-            tpot_target=np.full(self.batch, np.inf),
-            task=np.full(self.batch, -1),
-            temperature=np.zeros(self.batch),
+            context_tokens=self._context_tokens,
+            draft_available=at_hand,
             confidence=self.confidence,
             kv_total_tokens=self._kv_total_tokens,
         )
@@ -105,18 +100,11 @@ class TinyEngine:
         depth = plan.draft_depth
         if not self.capability.steers_depth:
             depth = self.capability.max_draft_tokens
-        self.outcome = StepOutcome(
-            step=self._step,
-            slots=np.arange(self.batch),
-            verified=plan.verify,
-            accepted=accepted,
-            emitted=accepted + 1,
-            batch_size=self.batch,
-            batch_tokens=tokens,
-            context_tokens=self.batch * self._context_tokens,
-            prefill_tokens=0,
+        self.outcome = steps.outcome(
+            context,
+            plan.verify,
+            accepted,
             draft_depth=depth,
-            ragged=bool(np.ptp(plan.verify)),
             seconds=self.seconds(tokens, depth),
         )
         self._late.append(finished_step(context, plan, self.outcome))

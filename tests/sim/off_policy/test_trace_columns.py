@@ -22,25 +22,22 @@ from adaptive_spec.step import (
     StepContext,
     StepOutcome,
 )
+from tests import steps
 
 CAPABILITY = Capability(level=Level.FULL, max_draft_tokens=4, token_buckets=(8, 16))
 
 
 def context(**changes) -> StepContext:
-    values = dict(
-        step=7,
+    fields = dict(
         capability=CAPABILITY,
+        step=7,
         request_ids=["a", "b", "c"],
-        slots=np.array([4, 0, 9]),
-        context_tokens=np.array([40, 50, 60]),
-        draft_available=np.array([1, 2, 3]),
-        draft_possible=np.array([2, 3, 4]),
-        engine_k=4,
-        tpot_target=np.full(3, np.inf),
-        task=np.full(3, -1),
-        temperature=np.zeros(3),
+        slots=[4, 0, 9],
+        context_tokens=[40, 50, 60],
+        draft_available=[1, 2, 3],
+        draft_possible=[2, 3, 4],
     )
-    return StepContext(**(values | changes))
+    return steps.context(**(fields | changes))
 
 
 PLAN = SpecPlan(
@@ -54,20 +51,16 @@ PLAN = SpecPlan(
 
 
 def outcome(slots: list[int], verified: list[int]) -> StepOutcome:
-    ran = np.array(verified)
-    return StepOutcome(
-        step=7,
-        slots=np.array(slots),
-        verified=ran,
-        accepted=np.zeros_like(ran),
-        emitted=np.ones_like(ran),
+    before = steps.context(step=7, slots=slots)
+    tokens = 3 + sum(verified)
+    return steps.outcome(
+        before,
+        verified,
         batch_size=3,
-        batch_tokens=3 + int(ran.sum()),
+        batch_tokens=tokens,
         context_tokens=150,
-        prefill_tokens=0,
         draft_depth=3,
         ragged=True,
-        seconds=0.01,
     )
 
 

@@ -24,6 +24,7 @@ from adaptive_spec.sim.baselines.engines.vllm_adaptive_verification import (
 from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 from adaptive_spec.sim.baselines.parts.verification_budget import BudgetOptions
 from adaptive_spec.step import StepContext
+from tests import steps
 
 pytestmark = pytest.mark.engine
 
@@ -207,18 +208,10 @@ def test_a_run_decides_what_vllm_decides(upstream: Any) -> None:
 def _context(
     step: int, capability: Capability, slots: Any, at_hand: Any, confidence: Any
 ) -> StepContext:
-    batch = len(slots)
-    return StepContext(
-        step=step,
+    return steps.context(
         capability=capability,
-        request_ids=[f"r{slot}" for slot in slots],
+        step=step,
         slots=slots,
-        context_tokens=np.full(batch, 100),
-        draft_available=at_hand.astype(np.int64),
-        draft_possible=np.full(batch, KMAX),
-        engine_k=KMAX,
-        tpot_target=np.full(batch, np.inf),
-        task=np.full(batch, -1),
-        temperature=np.zeros(batch),
+        draft_available=at_hand,
         confidence=confidence,
     )

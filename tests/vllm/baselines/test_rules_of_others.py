@@ -16,7 +16,8 @@ from adaptive_spec import Capability, Level
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.drafters.lookups import most_proposed
-from adaptive_spec.step import FinishedStep, StepContext, StepOutcome
+from adaptive_spec.step import FinishedStep, StepContext
+from tests import steps
 
 pytestmark = pytest.mark.engine
 
@@ -30,41 +31,14 @@ def built_for(package: str, wanted: str) -> None:
 
 
 def context(step: int, batch: int = 1, **changes: Any) -> StepContext:
-    fields: dict[str, Any] = {
-        "step": step,
-        "capability": FULL,
-        "request_ids": [f"r{row}" for row in range(batch)],
-        "slots": np.arange(batch),
-        "context_tokens": np.full(batch, 100),
-        "draft_available": np.full(batch, KMAX),
-        "draft_possible": np.full(batch, KMAX),
-        "engine_k": KMAX,
-        "tpot_target": np.full(batch, np.inf),
-        "task": np.full(batch, -1),
-        "temperature": np.zeros(batch),
-        "now": float(step),
-    }
-    return StepContext(**fields | changes)
+    return steps.context(batch, changes.pop("capability", FULL), step=step, now=step, **changes)
 
 
 def finished(policy: Any, seen: StepContext, accepted: int, emitted: int) -> None:
     """Hand the policy a round of the one request."""
     plan = policy.plan(seen)
     k = int(plan.verify[0])
-    outcome = StepOutcome(
-        step=seen.step,
-        slots=np.array([0]),
-        verified=np.array([k]),
-        accepted=np.array([accepted]),
-        emitted=np.array([emitted]),
-        batch_size=1,
-        batch_tokens=1 + k,
-        context_tokens=100,
-        prefill_tokens=0,
-        draft_depth=k,
-        ragged=False,
-        seconds=0.01,
-    )
+    outcome = steps.outcome(seen, k, accepted, emitted=np.array([emitted]))
     policy.observe(FinishedStep(seen, plan, outcome))
 
 

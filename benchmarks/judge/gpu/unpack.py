@@ -1,6 +1,6 @@
 """On the GPU machine: unpack what `pack` made, and make this checkout importable beside it.
 
-    python3 benchmarks/gpu/unpack.py SITE.tar.xz SITE_FOLDER
+    python3 benchmarks/judge/gpu/unpack.py SITE.tar.xz SITE_FOLDER
 
 Afterwards PYTHONPATH=CHECKOUT:SITE_FOLDER has vLLM with our plugin. Needs only the standard library
 of Python 3.11 or later: the machine may lack pip's build tools. What was unpacked before is left
@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DONE = ".unpacked"
 
 

@@ -7,18 +7,17 @@ the steps of real requests at K = Kmax, which say what is accepted at every posi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from adaptive_spec.errors import AdaptiveSpecError
+from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, write_hardware_profile
-from benchmarks.bench_pair.names import KINDS
 
-from .results import Results
+from .bench import Results
 
 PARTS = "parts"
 COSTS, ACCEPTANCE = "costs", "acceptance"
@@ -33,12 +32,12 @@ def split(trace: Path, out: Path, kmax: int) -> dict[str, int]:
     for name in counts:
         (out / name).mkdir(parents=True, exist_ok=True)
         files[name] = (out / name / SEGMENT).open("w", encoding="utf-8")
-    for step in _steps(trace):
-        kinds = {name.partition("-")[0] for name in step["ids"]}
+    for step in read_trace(trace):
+        jobs = [name.partition("-")[0].isdigit() for name in step["ids"]]
         parts = []
         if len(set(step["k"])) <= 1:
             parts.append(COSTS)
-        if kinds and kinds <= set(KINDS) and set(step["k"]) == {kmax}:
+        if jobs and all(jobs) and set(step["k"]) == {kmax}:
             parts.append(ACCEPTANCE)
         for name in parts:
             files[name].write(json.dumps(step) + "\n")
@@ -58,7 +57,7 @@ def make_profile(out: Path, traces: Path, engine: str) -> dict[str, Any]:
     if not trace.is_dir():
         return {"error": "no step traces: run the stage step_costs"}
     found = Results(out / "results.jsonl").found
-    counts = split(trace, parts, int(found["extent"]["kmax"]))
+    counts = split(trace, parts, int(found["options"]["kmax"]))
     gpu = str(found.get("about", {}).get("gpu", ""))
     drafter = engine.rpartition("-")[0]
     try:
@@ -89,14 +88,3 @@ def _name(gpu: str) -> str:
     words = gpu.replace(",", " ").lower().split()
     short = next((word for word in words if word[:1] in "abhl" and word[1:2].isdigit()), "gpu")
     return f"{short}-bench-pair-8b"
-
-
-def _steps(trace: Path) -> Iterator[dict[str, Any]]:
-    """Steps of all segments; a process that was killed leaves half a line, which is skipped."""
-    for path in sorted(trace.glob("steps-*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                step: dict[str, Any] = json.loads(line)
-            except ValueError:
-                continue
-            yield step

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections import Counter
 from typing import Any
 
@@ -44,7 +43,7 @@ def time_settings(
     Returns:
         A row for each setting: its fields, mean context while it ran, step times in ms.
     """
-    chance = random.Random(seed)
+    chance, recorded = random.Random(seed), engine.recorder.steps
     emitted = _begin(engine, batch, context)
     rows = []
     order: list[Setting | None] = [*chance.sample(settings, len(settings))]
@@ -52,10 +51,10 @@ def time_settings(
         if setting is not None:
             engine.control({"policy": STEERED, "options": msgspec.structs.asdict(setting)})
         emitted += _run(engine, UNCOUNTED)
-        engine.steps.clear()
+        recorded.clear()
         before = emitted
         emitted += _run(engine, steps)
-        seconds = engine.steps.seconds()
+        seconds = np.diff([step.at for step in recorded])
         low, middle, high = (1e3 * np.percentile(seconds, (10, 50, 90))).round(4).tolist()
         rows.append(
             {
@@ -66,26 +65,12 @@ def time_settings(
                 "ms": middle,
                 "ms_p10": low,
                 "ms_p90": high,
-                "drafted": sum(engine.steps.draft_tokens),
-                "graphs": dict(Counter(engine.steps.graph)),
+                "drafted": sum(step.work.tokens - step.work.requests for step in recorded),
+                "graphs": Counter(step.graph for step in recorded),
             }
         )
     engine.abandon()
     return rows
-
-
-def time_prompts(engine: Engine, tokens: int, repeats: int) -> dict[str, float]:
-    """Median ms from sending a prompt of so many tokens, alone, to its first token."""
-    texts = itertools.cycle(text for some in load_prompts().values() for text in some)
-    found = []
-    for _ in range(repeats):
-        prompt = _prompt(engine, texts, tokens)
-        began = time.monotonic()
-        engine.send("prompt", prompt, max_tokens=1, temperature=0.0)
-        while engine.live:
-            engine.step()
-        found.append(1e3 * (time.monotonic() - began))
-    return {"tokens": tokens, "ms": round(float(np.median(found)), 3)}
 
 
 def _begin(engine: Engine, batch: int, context: int) -> int:
@@ -96,7 +81,7 @@ def _begin(engine: Engine, batch: int, context: int) -> int:
     emitted = 0
     spoken: set[str] = set()
     while len(spoken) < batch:
-        for output in engine.step():
+        for output in engine.outputs():
             spoken.add(output.request_id)
             emitted += len(output.outputs[0].token_ids)
     return emitted
@@ -107,16 +92,17 @@ def _run(engine: Engine, steps: int) -> int:
 
     Raises RuntimeError if the requests end before.
     """
-    until, emitted = len(engine.steps.at) + steps, 0
-    while len(engine.steps.at) < until:
+    recorded, emitted = engine.recorder.steps, 0
+    until = len(recorded) + steps
+    while len(recorded) < until:
         if not engine.live:
             raise RuntimeError("the requests are as long as the model allows: time fewer steps")
-        emitted += sum(len(output.outputs[0].token_ids) for output in engine.step())
+        emitted += sum(len(output.outputs[0].token_ids) for output in engine.outputs())
     return emitted
 
 
 def _prompt(engine: Engine, texts: Any, tokens: int) -> list[int]:
     found: list[int] = []
     while len(found) < tokens:
-        found += engine.encode(next(texts))
+        found += engine.tokens_of([next(texts)])[0]
     return found[:tokens]

@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 
+from ..arms import GOODPUT, TABLE_CONSTANT
+from ..rows import WARM
+
 LEAST_OF_BEST = 0.98
 LEAST_OFF = 0.98
 MOST_START_SECONDS = 60.0
@@ -28,12 +31,12 @@ class Bar(msgspec.Struct, frozen=True):
 def bars(summary: Mapping[str, Any], method: str) -> list[Bar]:
     """The bars of a method."""
     sweep = [row for row in summary.get("sweep", ()) if row["method"] == method]
-    ours = _arm(sweep, "ours")
+    ours, off = f"{GOODPUT} {WARM}", "off"
     return [
-        _least(ours, "over_best_static", "ours over the best static K", LEAST_OF_BEST),
-        _least(ours, "over_none", "ours over no speculation", LEAST_OF_BEST),
-        _schedule(ours),
-        _least(_arm(sweep, "ours-off"), "over_none", "ours switched off over none", LEAST_OFF),
+        _least(sweep, ours, "over_best_static", "ours over the best static K", LEAST_OF_BEST),
+        _least(sweep, ours, "over_none", "ours over no speculation", LEAST_OF_BEST),
+        _schedule([row for row in sweep if row["arm"] == ours]),
+        _least(sweep, off, "over_none", "ours switched off over none", LEAST_OFF),
         _same_k(sweep),
         _start(summary, method),
         _graphs(summary, method, "varlen", "ours", "of any K"),
@@ -44,24 +47,22 @@ def bars(summary: Mapping[str, Any], method: str) -> list[Bar]:
     ]
 
 
-def _arm(rows: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    return [row for row in rows if row["arm"] == name]
-
-
-def _least(rows: Sequence[Mapping[str, Any]], name: str, question: str, least: float) -> Bar:
+def _least(
+    rows: Sequence[Mapping[str, Any]], arm: str, name: str, question: str, least: float
+) -> Bar:
     wanted = f"at least {least} at every load"
-    found = [row for row in rows if row[name] is not None]
+    found = [row for row in rows if row["arm"] == arm and row[name] is not None]
     if not found:
         return Bar(question, wanted, "not measured", None)
-    worst = min(found, key=lambda row: float(row[name]["middle"]))
-    ratio = worst[name]["middle"]
+    worst = min(found, key=lambda row: float(row[name].middle))
+    ratio = worst[name].middle
     where = f"{worst['load']} clients, T = {worst['temperature']:g}"
     return Bar(question, wanted, f"lowest {ratio:.3f}, at {where}", bool(ratio >= least))
 
 
 def _schedule(rows: Sequence[Mapping[str, Any]]) -> Bar:
     question, wanted = "ours over vLLM's tuned schedule", "above 1 on average"
-    ratios = [row["over"]["schedule"]["middle"] for row in rows if row["over"].get("schedule")]
+    ratios = [each.middle for row in rows if (each := row["over"].get(TABLE_CONSTANT))]
     if not ratios:
         return Bar(question, wanted, "not measured", None)
     average = geometric_mean(ratios)
@@ -70,15 +71,13 @@ def _schedule(rows: Sequence[Mapping[str, Any]]) -> Bar:
 
 def _same_k(rows: Sequence[Mapping[str, Any]]) -> Bar:
     """Our plugin with a fixed K over vLLM with the same K."""
-    question, wanted = (
-        "ours at a fixed K over vLLM at that K",
-        f"at least {LEAST_OFF} at every load",
-    )
+    question = "ours at a fixed K over vLLM at that K"
+    wanted = f"at least {LEAST_OFF} at every load"
     found = [
-        (row["over"][static]["middle"], row["load"])
+        (over.middle, row["load"])
         for row in rows
         if row["arm"].startswith("fixed")
-        and row["over"].get(static := row["arm"].replace("fixed", "static"))
+        and (over := row["over"].get(row["arm"].replace("fixed", "k")))
     ]
     if not found:
         return Bar(question, wanted, "not measured", None)

@@ -7,28 +7,22 @@ every token of an answer, and an emitted token that lies far below the best one 
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+from ..real.traffic import Load
+from ..real.traffic import serve as answers_to
 from .engine import Engine
-from .load import Load
 
 Pair = tuple[list[int], list[int]]
 """Token ids of a prompt and of its answer."""
 
 
-def answers(engine: Engine, load: Load, count: int) -> list[Pair]:
-    """The greedy answers to the first `count` prompts, `load.clients` at a time."""
-    prompts = load.prompts()
-    found: dict[str, Pair] = {}
-    while len(found) < count or engine.live:
-        while len(engine.live) < load.clients and len(found) < count:
-            kind, text = next(prompts)
-            tokens = engine.encode(text)
-            name = engine.send(kind, tokens, max_tokens=load.output_tokens, temperature=0.0)
-            found[name] = (tokens, [])
-        for output in engine.step():
-            found[output.request_id][1].extend(output.outputs[0].token_ids)
-    return list(found.values())
+def answers(engine: Engine, load: Load) -> list[Pair]:
+    """The answers to all requests of a load."""
+    found = answers_to(engine, load)
+    prompts = [job.prompt for job in itertools.islice(load.jobs(), len(found))]
+    return list(zip(engine.tokens_of(prompts), found, strict=True))
 
 
 def gaps(engine: Engine, pairs: list[Pair], clients: int) -> list[float]:
@@ -46,7 +40,7 @@ def gaps(engine: Engine, pairs: list[Pair], clients: int) -> list[float]:
                 "score", prompt + answer, max_tokens=1, temperature=0.0, prompt_logprobs=1
             )
             place_of[name] = place
-        for output in engine.step():
+        for output in engine.outputs():
             if output.prompt_logprobs:
                 place = place_of[output.request_id]
                 found[place] = _largest(output.prompt_logprobs, *pairs[place])

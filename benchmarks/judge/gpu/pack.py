@@ -1,6 +1,6 @@
 """Pack vLLM for a Hopper machine without a network, as one file that fits into one upload.
 
-    python -m benchmarks.gpu.pack OUT [--vllm 0.32.0] [--limit-mib 64]
+    python -m benchmarks.judge.gpu.pack OUT [--vllm 0.32.0] [--limit-mib 64]
 
 writes OUT/site.tar.xz, a site folder for CPython 3.12 beside torch, triton, transformers and numba:
 vLLM's Python files, the compiled parts that a dense bf16 model with FlashAttention 3 needs, and the
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 VLLM = "0.32.0"
 SITE, DOWNLOADS, PACKED = "site", "downloads", "site.tar.xz"
 LIMIT_MIB = 64.0
