@@ -142,7 +142,9 @@ def shot(url: str, path: Path, width: int, height: int) -> None:
         stderr=subprocess.DEVNULL,
     )
     # Few colours: a third of the bytes, which every clone and every GPU machine has to take.
-    Image.open(path).convert("RGB").quantize(48).save(path, optimize=True)
+    Image.open(path).convert("RGB").quantize(128, method=Image.Quantize.MAXCOVERAGE).save(
+        path, optimize=True
+    )
     print(path)
 
 
