@@ -20,6 +20,8 @@ _SURE = 0.02
 """Half an interval, relative, that settles the choice."""
 _FAIR = 0.05
 _GOOD_FIT = 0.05
+_BOTH = 0.1
+"""Least share of the time on either side for which a pool of its own is worth a thought."""
 _SELDOM = 0.1
 """Share of request-steps below which what a K gives is guessed from shallower drafts."""
 _MOST_HOURS = 1000.0
@@ -72,6 +74,8 @@ def decide(
         answers.append(("Price", _latency(by_name, ours, native)))
     if advice.kept_at_zero:
         answers.append(("Off keeps", "; ".join(advice.kept_at_zero)))
+        if worth is not NO and (pools := _two_pools(advice)):
+            answers.append(("Two pools?", pools))
     answers.append(("Sure?", _certainty(advice, resamplings)))
     if missing:
         answers.append(("Missing", f"{missing}: record with a larger K to settle them"))
@@ -124,6 +128,18 @@ def _moves(advice: Advice, native: Prediction) -> list[str]:
         f"({_percent(each.ours / each.native)})"
         for each in advice.what_if
     ]
+
+
+def _two_pools(advice: Advice) -> str:
+    """Say when a second pool without a drafter pays; empty where one pool does."""
+    begins = advice.leave_out_from
+    without = sum(load.share for load in advice.loads if begins and load.clients >= begins)
+    if not _BOTH <= without <= 1.0 - _BOTH:
+        return ""
+    return (
+        f"no K pays from {begins} requests at a time on, {without:.0%} of the time: servers "
+        "without a drafter would save there what off keeps; route the others to servers that draft"
+    )
 
 
 def _saved(gain: float, fleet: Fleet) -> float:

@@ -362,6 +362,18 @@ def test_loads_that_were_not_recorded_are_called_extrapolated(found):
         assert (f"(beyond {recorded} requests extrapolated)" in said) is extrapolated
 
 
+def test_two_pools_are_proposed_where_each_has_a_share_of_the_time(found):
+    def answers(left_out: int | None) -> dict[str, str]:
+        changed = msgspec.structs.replace(found, leave_out_from=left_out)
+        return dict(decide(changed, Fleet(), "", 2).answers)
+
+    said = answers(2)["Two pools?"]
+    assert "from 2 requests at a time on" in said
+    assert f"{1.0 - found.loads[0].share:.0%} of the time" in said
+    for left_out in (None, 1, 8):
+        assert "Two pools?" not in answers(left_out)
+
+
 SPEEDS = {1: {0: 100.0, 1: 120.0, 2: 140.0}, 4: {0: 400.0, 1: 390.0, 2: 380.0}}
 
 
