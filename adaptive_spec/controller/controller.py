@@ -216,12 +216,12 @@ class Controller:
             self.fault(f"outcome raised {type(error).__name__}: {error}")
 
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
+        finished = finished_step(step.seen, step.to_learn_from, outcome)
         try:
-            finished = finished_step(step.seen, step.to_learn_from, outcome)
-            self._counters.finished(finished)
             self.policy.observe(finished)
         except POLICY_ERRORS as error:
             self._policy_failed(f"observe raised {type(error).__name__}: {error}", outcome.now)
+        self._counters.finished(finished)
         if self._trace.on:
             ran = finished_step(step.context, step.plan, outcome)
             wanted = finished_step(step.context, step.wanted, outcome).plan

@@ -366,3 +366,17 @@ def test_a_fault_in_counting_the_end_of_a_request_neither_raises_nor_keeps_its_s
     assert [slots.tolist() for slots in forgotten] == [[slot]]
     assert sum(of.counters.failures.values()) == 1
     assert not len(of.slots)
+
+
+def test_a_fault_in_counting_a_step_is_not_the_policys(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = Controller(StaticPolicy(StaticOptions()), FULL, Config())
+
+    def broken(step: Any) -> None:
+        raise ValueError("no such step")
+
+    monkeypatch.setattr(of._counters, "finished", broken)
+    for step in range(20):
+        of.plan(context(step))
+        of.observe(outcome(step))
+    assert of.counters.failures == {"outcome raised ValueError": 20}
+    assert not of.status()["benched"]
