@@ -1,4 +1,4 @@
-r"""How well hazards are predicted by history, by the drafter's confidence, and by both.
+r"""How well history predicts hazards, with the drafter's confidence and without.
 
     python benchmarks/confidence_quality.py --results benchmarks/results
     python benchmarks/confidence_quality.py --acceptance FILE --acceptance record:good_t0.8:json
@@ -12,9 +12,8 @@ is known.
     ECE    |predicted - accepted| over 20 bins, weighed by their number of drafts (Guo et al. 2017)
     loss   -log of the probability given to what happened, the mean
 
-`history` predicts before the drafts are made. `confidence` and `both` know the confidence of the
-drafts, `both` the request's acceptance, too. `raw` is the drafter's maximum probability itself, as
-if it were the probability of acceptance.
+`history` predicts before the drafts are made, `both` with their confidence, too. `raw` is the
+drafter's maximum probability itself, as if it were the probability of acceptance.
 Needs no vLLM. Confidences come from the records, not from a model.
 """
 
@@ -32,16 +31,16 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.policies.acceptance.hazard_model import RequestEffects
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
-from adaptive_spec.sim.acceptance.records import PREFIX, record_names
+from adaptive_spec.sim.acceptance.two_sources import REAL_TEXT
 from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
-HISTORY, CONFIDENCE, BOTH, RAW = "history", "confidence", "both", "raw"
-WAYS = (HISTORY, CONFIDENCE, BOTH, RAW)
+HISTORY, BOTH, RAW = "history", "both", "raw"
+WAYS = (HISTORY, BOTH, RAW)
+DEFAULT = tuple(f"record:{name}" for name in REAL_TEXT)
 SLOTS = 8
 WARM_UP_STEPS = 20
 """Of the whole batch: with less, all models say their prior."""
@@ -68,21 +67,11 @@ class Seen:
     predicted: dict[str, FloatArray]
 
 
-class AllAlike(RequestEffects):
-    """Requests without effects of their own."""
-
-    def put(self, slots: IntArray, effect: FloatArray, information: FloatArray) -> None:
-        """Keep nothing."""
-
-
 class Learner:
     """One acceptance model, and what it may use."""
 
     def __init__(self, way: str, depth: int) -> None:
         self._model = AcceptanceModel(depth)
-        if way == CONFIDENCE:
-            self._model.history.effects = AllAlike()
-            self._model.drafts.effects = AllAlike()
         self._uses_signal = way != HISTORY
 
     def predict_and_learn(self, step: Step) -> FloatArray:
@@ -247,16 +236,6 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}".replace("0.", ".", 1)
 
 
-def default_sets() -> list[list[str]]:
-    """Every record that comes with the package, and a drafter's two temperatures together."""
-    names = [f"{PREFIX}{name}" for name in record_names()]
-    mixed = [
-        [f"{PREFIX}{drafter}_t0", f"{PREFIX}{drafter}-greedy-drafts_t0.8"]
-        for drafter in ("good", "poor")
-    ]
-    return [[name] for name in names] + [each for each in mixed if set(each) <= set(names)]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -264,14 +243,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--acceptance",
         action="append",
         help="as `adaptive-spec replay` takes it, with confidence; A,B mixes two. Repeat for more. "
-        "Default: all records that come with the package",
+        "Default: a real model's own answers",
     )
     parser.add_argument("--kmax", type=int, default=6)
     parser.add_argument("--concurrency", type=int, default=SLOTS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, help="folder for confidence_quality.json")
     given = parser.parse_args(arguments)
-    sets = [each.split(",") for each in given.acceptance or ()] or default_sets()
+    sets = [each.split(",") for each in given.acceptance or DEFAULT]
     found = []
     for names in sets:
         try:

@@ -33,7 +33,7 @@ from adaptive_spec.policies.goodput import GoodputOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from benchmarks.judge import page  # noqa: E402
+from benchmarks.judge import page, real_text  # noqa: E402
 
 
 def tables() -> dict[str, dict[str, str]]:
@@ -50,6 +50,7 @@ def tables() -> dict[str, dict[str, str]]:
         },
         "docs/configuration.md": {"config": config_table(Config)},
         "docs/measured.md": measured,
+        "docs/mechanisms.md": real_text.tables(real_text.published()),
         "docs/policies.md": {
             "baselines": baseline_table(),
             "goodput": config_table(GoodputOptions, "options."),

@@ -14,7 +14,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 if not __package__:  # run as a file
@@ -77,8 +77,10 @@ def write_model(name: str, folder: Path) -> None:
     (folder / "config.json").write_text(text, encoding="utf-8")
 
 
-def build_one(name: str, out_dir: Path, wanted: str) -> Path:
-    """Make OUT_DIR/name unless it is current; it appears complete or not at all."""
+def build_one(
+    name: str, out_dir: Path, wanted: str, write: Callable[[str, Path], None] = write_model
+) -> Path:
+    """Make OUT_DIR/name with `write` unless it is current; it appears complete or not at all."""
     final = out_dir / name
     if is_current(final, wanted):
         return final
@@ -86,7 +88,7 @@ def build_one(name: str, out_dir: Path, wanted: str) -> Path:
     try:
         made = scratch / "made"
         made.mkdir()
-        write_model(name, made)
+        write(name, made)
         (made / FINGERPRINT).write_text(wanted)
         if final.exists():
             final.replace(scratch / "stale")

@@ -83,6 +83,7 @@ class ScriptedVllm:
         self.recorder.use(self._device.charge(self.kind.method))
         self.script.texts.clear()
         self.script.drafts_at_all = arm.k != -1
+        self.script.reads_confidence = arm.confidence
         self._hold(kv_tokens)
         table = arm.table
         if arm.k not in (self.kind.kmax, None):

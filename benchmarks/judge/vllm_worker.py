@@ -38,7 +38,7 @@ class Script:
         self.texts: dict[str, Text] = {}
         self.requests: dict[str, Any] = {}
         """vLLM's request objects by id."""
-        self.drafts_at_all = True
+        self.drafts_at_all = self.reads_confidence = True
         self._step = 0
         self._results: Any = None
         self._drafts: Any = None
@@ -115,7 +115,8 @@ class Script:
         from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, DraftSignals
 
         shows = self.texts[names[0]].lines.confidence is not None
-        if not shows or not depth or not getattr(output, WANTED, 2):
+        wanted = self.reads_confidence and getattr(output, WANTED, 2)
+        if not shows or not depth or not wanted:
             return None
         confidence = np.array([self.texts[name].confidence(depth) for name in names])
         return DraftSignals(names, confidence, np.full_like(confidence, np.nan))

@@ -21,8 +21,7 @@ from adaptive_spec.sim.acceptance.recorded import is_npz, read_recorded_npz, rea
 from adaptive_spec.sim.acceptance.records import PREFIX as RECORD
 from adaptive_spec.sim.acceptance.records import shipped_record
 from adaptive_spec.sim.acceptance.step_lists import read_step_lists
-from adaptive_spec.sim.acceptance.two_sources import NAME as TWO_SOURCES
-from adaptive_spec.sim.acceptance.two_sources import shipped_two_sources
+from adaptive_spec.sim.acceptance.two_sources import names_two_sources, shipped_two_sources
 from adaptive_spec.sim.text_rows import read_lines
 
 _FORMATS = (
@@ -72,7 +71,7 @@ def _load(
         return generate(shipped_model(path.removeprefix(PREFIX)), depth=kmax, seed=seed)
     if path.startswith(RECORD):
         name = path.removeprefix(RECORD)
-        if name.startswith(TWO_SOURCES):
+        if names_two_sources(name):
             return shipped_two_sources(name, drafter_list, depth=kmax)
         return shipped_record(name, depth=kmax, seed=seed)
     file = Path(path)

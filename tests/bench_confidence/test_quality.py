@@ -35,7 +35,7 @@ def test_results_are_given_by_temperature(tmp_path):
 
 @pytest.mark.parametrize(
     ("record", "least"),
-    [("good_t0.8", -0.01), ("poor_t0.8", 0.03), ("good_t0", 0.1), ("good-greedy-drafts_t0.8", 0.3)],
+    [("good_t0.8", -0.01), ("poor_t0.8", 0.03), ("good_t0", 0.1), ("real_text_t0.7", 0.1)],
 )
 def test_confidence_never_predicts_much_worse_than_history(record: str, least: float):
     """By log loss, as a share of history's; sampled drafts are those it tells least of."""

@@ -171,6 +171,13 @@ def test_confidence_arrives_with_the_drafts_or_late(engine_of: Made) -> None:
         assert (signals.late > 0) is ahead
 
 
+def test_an_arm_without_confidence_sees_none(engine_of: Made) -> None:
+    engine = engine_of(method="draft_model", kmax=6)
+    engine.use(parse_arm("history"), DEVICE)
+    serve(engine, requests=8, tokens=150, records="record:good_t0.8")
+    assert "confidence" not in engine.status()["hazards"]
+
+
 def test_an_asynchronous_engine_learns_a_step_later_and_emits_the_same(engine_of: Made) -> None:
     emitted = {}
     for ahead in (False, True):

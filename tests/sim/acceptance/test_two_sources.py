@@ -17,6 +17,7 @@ from adaptive_spec.sim.scenario import Scenario, simulate
 
 BOTH = "eagle+ngram"
 KINDS = {"prose", "code", "edit", "quote", "agent", "json"}
+REAL_KINDS = {"chat", "code", "edit", "extract", "summary", "sums", "story", "talk"}
 
 
 def loaded(name: str, drafter_list: str = BOTH, kmax: int = 8) -> AcceptanceData:
@@ -63,6 +64,30 @@ def test_the_target_agrees_with_its_drafter_more_than_the_text_does() -> None:
     assert by_target > 2 * by_text
 
 
+@pytest.mark.parametrize(("name", "heat"), [("real_text_t0", 0.0), ("real_text_t0.7", 0.7)])
+def test_a_models_own_answers_have_a_head_with_confidence_and_two_look_ups(
+    name: str, heat: float
+) -> None:
+    data = loaded(name)
+    assert set(data.labels) == REAL_KINDS
+    assert data.temperature == heat
+    assert data.confidence is not None
+    first = data.confidence[:, 0]
+    assert first[data.accepted > 0].mean() > first[data.accepted == 0].mean() + 0.1
+    head, ngram, suffix = (
+        loaded(name, "eagle"),
+        loaded(name, "ngram"),
+        loaded(f"{name}+suffix", "ngram"),
+    )
+    assert (head.accepted == data.accepted).all()
+    assert data.lookup is not None
+    assert (suffix.accepted == data.lookup.right).all()
+    assert (ngram.accepted != data.lookup.right).any()
+    assert ngram.confidence is None
+    assert loaded(f"{name}+suffix:edit", "ngram").accepted.mean() > suffix.accepted.mean()
+    assert sum(loaded(f"{name}:{kind}").records for kind in REAL_KINDS) == data.records
+
+
 @pytest.mark.parametrize("drafter", ["eagle", "suffix", "hybrid"])
 def test_each_source_alone_and_both_run_in_the_simulator(drafter: str) -> None:
     scenario = Scenario(
@@ -84,6 +109,8 @@ def test_each_source_alone_and_both_run_in_the_simulator(drafter: str) -> None:
         ("two_sources:poetry", 8, "no such kind of text; there are"),
         ("two_sources+mine", 8, r"there is two_sources\[\+others\]"),
         ("two_sources", 9, "holds 8 drafts"),
+        ("real_text_t0+target", 8, "no such record"),
+        ("real_text_t0.7:poetry", 8, "no such kind of text; there are"),
     ],
 )
 def test_what_is_not_there_is_refused_in_one_line(name: str, kmax: int, told: str) -> None:

@@ -1,0 +1,1 @@
+"""A small real language model for the laboratory: SmolLM2-135M-Instruct."""
