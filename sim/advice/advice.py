@@ -165,7 +165,7 @@ def predict(
     )
     if refusal := _no_fit(whole.fit):
         return refused(refusal, whole.fit)
-    kept = [] if drafts_by_look_up else _kept_in_memory(observed)
+    kept = [] if drafts_by_look_up else _kept_in_memory(observed, drafter)
     seen = msgspec.structs.replace(seen, fit=whole.fit, kept_at_zero=kept)
     predictor = _Predictor(seen, whole, steps, resamplings)
     missing = "" if steps.shows_drafting else drafted_alike(steps)
@@ -436,12 +436,14 @@ def _tpot(outcomes: Sequence[Outcome], tokens: Sequence[float]) -> tuple[float, 
     return p50, p99
 
 
-def _kept_in_memory(observed: Observed) -> list[str]:
+def _kept_in_memory(observed: Observed, drafter: str) -> list[str]:
     """Say what a drafter with a model holds of the KV pool, and computes of prompts, at K = 0."""
     running = sum(load.share * load.clients for load in observed.loads)
     said = f"{observed.kmax} tokens of KV behind each request"
     if observed.pool_tokens:
         said += f", {100 * running * observed.kmax / observed.pool_tokens:.2f} % of the pool"
+    if drafter == "draft_model":
+        return [said]
     prompt = float(np.mean(prompt_tokens(observed.acceptance)))
     return [
         said,
