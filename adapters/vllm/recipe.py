@@ -139,7 +139,9 @@ def kept_at_zero(vllm_config: Any) -> list[str]:
     recurrent = model.is_hybrid or model.has_inner_state
     found = []
     if speculation.method not in WITHOUT_MODEL:
-        share = "" if recurrent else f", and {_drafters_kv(vllm_config):.1%} of the memory for KV"
+        # Of MLA and recurrent layers the size of a token is another.
+        plain = not recurrent and not model.use_mla
+        share = f", and {_drafters_kv(vllm_config):.1%} of the memory for KV" if plain else ""
         found.append(f"the weights of the drafter{share}")
     if lookahead := getattr(vllm_config, "num_lookahead_tokens", 0):
         most = lookahead * requests
@@ -161,7 +163,7 @@ def _drafters_kv(vllm_config: Any) -> float:
             (vllm_config.model_config, vllm_config.parallel_config),
             (
                 vllm_config.speculative_config.draft_model_config,
-                vllm_config.speculative_config.draft_parallel_config,
+                vllm_config.speculative_config.draft_parallel_config or vllm_config.parallel_config,
             ),
         )
     )
