@@ -4,7 +4,7 @@
 # make test-long   tests of more than two minutes each
 # make demo        a real server whose speculation follows the load; sets itself up
 # make demo-quick  one such server, without comparison; two minutes once set up
-# make bench       real schedulers on recorded traffic, docs/measured.md; 20 minutes
+# make bench       real schedulers on recorded traffic, docs/measured.md; 13 minutes of CPU time
 # make bench-quick the gate of a change: 9 cells against the last committed run; a minute
 # make gpu         measure on a GPU, 11 minutes; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew

@@ -30,7 +30,7 @@ def request_id(job: Job) -> str:
 
 
 def body(job: Job) -> dict[str, Any]:
-    """What is posted. No early end, so that work is the same for every server."""
+    """Return what is posted. Answers do not end early, so every server has the same work."""
     return {
         "model": MODEL_NAME,
         "prompt": job.prompt,

@@ -227,6 +227,7 @@ def _checked(status: Any, place: str) -> Status:
 
 def _decoded(body: bytes, place: str) -> Status:
     try:
-        return decode_json(body, Status)  # type: ignore[no-any-return]
+        decoded: Status = decode_json(body, Status)
     except ValueError as error:
         raise DataError(f"{place}: not a status of adaptive-spec") from error
+    return decoded

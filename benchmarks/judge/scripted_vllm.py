@@ -174,7 +174,7 @@ class ScriptedVllm:
         self.scheduler.cache_config.num_gpu_blocks = self._most_blocks - spare
 
     def _seen(self, found: Capability) -> Capability:
-        """What the adapter finds: the device's graphs."""
+        """Return what the adapter finds: the device's graphs."""
         assert self._device is not None
         seen = self._device.capability(found)
         if self.kind.fixed_depth:

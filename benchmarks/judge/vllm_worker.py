@@ -145,7 +145,7 @@ def executor_class(script: Script) -> type:
     from vllm.v1.executor.abstract import Executor
     from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-    class ScriptedExecutor(Executor):  # type: ignore[misc]
+    class ScriptedExecutor(Executor):
         """Answers what the engine core asks of workers."""
 
         _results: Any = None

@@ -69,7 +69,7 @@ class Model:
 
         self.engine = LLM(
             model=str(folder),
-            dtype=dtype,  # type: ignore[arg-type]
+            dtype=dtype,
             max_model_len=LONGEST,
             max_num_seqs=PART,
             enforce_eager=True,

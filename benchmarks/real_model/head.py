@@ -96,7 +96,7 @@ class _Attention(nn.Module):
         out = weights[..., :rows].to(first_v.dtype) @ first_v
         for at, (_, own_v) in enumerate(before[1:]):
             out = out + weights[..., rows + at : rows + at + 1] * own_v
-        return self.o_proj(out.transpose(1, 2).reshape(b, t, -1))  # type: ignore[no-any-return]
+        return self.o_proj(out.transpose(1, 2).reshape(b, t, -1))
 
 
 def _rotated(x: Tensor, position: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class _Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         made = functional.silu(self.gate_proj(x)) * self.up_proj(x)
-        return self.down_proj(made)  # type: ignore[no-any-return]
+        return self.down_proj(made)
 
 
 class _Layer(nn.Module):
@@ -154,7 +154,7 @@ class Head(nn.Module):
     def read(self, streams: Tensor) -> Tensor:
         """Return what pass 0 reads [..., width] of streams [..., layers, width]."""
         normed = [norm(streams[..., at, :]) for at, norm in enumerate(self.fc_norm)]
-        return self.fc(torch.cat(normed, dim=-1))  # type: ignore[no-any-return]
+        return self.fc(torch.cat(normed, dim=-1))
 
     def forward(
         self, tokens: Tensor, hidden: Tensor, position: Tensor, before: list[tuple[Tensor, Tensor]]

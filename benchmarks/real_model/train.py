@@ -139,7 +139,7 @@ class Checkpoint:
         if not self._file.exists():
             return None
         with safe_open(self._file, framework="pt") as file:
-            return file.get_tensor("vocabulary")  # type: ignore[no-any-return]
+            return file.get_tensor("vocabulary")
 
     def save(self, head: Head, optimizer: torch.optim.Optimizer, step: int) -> None:
         """Write weights and both moments."""
@@ -187,7 +187,7 @@ def begin(head: Head, folder: Path, sample: Sequence[Rows]) -> None:
     with safe_open(folder / "model.safetensors", framework="pt") as file, torch.no_grad():
 
         def of(name: str) -> Tensor:
-            return file.get_tensor(f"{last}.{name}.weight").float()  # type: ignore[no-any-return]
+            return file.get_tensor(f"{last}.{name}.weight").float()
 
         for name in ("q_proj", "k_proj", "v_proj"):
             weight = getattr(layer.self_attn, name).weight
@@ -237,7 +237,7 @@ def train(
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss, _ = loss_of(head, [rows[each] for each in chosen], passes)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
         losses.append(float(loss.detach()))

@@ -95,7 +95,7 @@ class Answering(Protocol):
 
     @property
     def recorder(self) -> Recorder:
-        """What it ran."""
+        """Return what it ran."""
         ...
 
     def submit(self, job: Job, temperature: float) -> None:
