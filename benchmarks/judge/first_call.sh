@@ -13,9 +13,11 @@
 #          435 s  the plugin's own CPU time per step, then step times by tokens, context and depth,
 #                 for a profile, until the time is up (what is left follows in a second run of it)
 #   second   0 s  the draft model in Llama 3.2 1B's shape (10 s)
-#           10 s  start two engines: varlen and uniform graphs (60 s)
-#           70 s  step times of both (30 s)
-#          100 s  16, 1, 64, 128 clients: fixed K, one K per batch, K per request, for 3 s each (100 s)
+#           10 s  start two engines: varlen and uniform graphs (45 s)
+#           55 s  step times of both (30 s)
+#           85 s  16 and 64 clients: fixed K, one K per batch, K per request, for 3 s each (45 s)
+#          130 s  start three engines for n-gram drafts: none, vLLM at K = 5, adaptive-spec (45 s)
+#          175 s  their greedy answers, then 1, 16, 64, 128 clients, every arm for 3 s (80 s)
 #
 # Set
 #   OUT       folder of the results (default out/gpu)
@@ -24,7 +26,7 @@
 #             Python in PYTHON must have vLLM and this project installed
 #   PYTHON    interpreter (default python3)
 #   MODELS    folder of the models, 20 GB (default: /dev/shm if there is room, else /tmp)
-#   SECONDS_LEFT  after which no cell is begun (default 450 and 210)
+#   SECONDS_LEFT  after which no cell is begun (default 450 and 250)
 #   TINY      --tiny: toy models on a CPU, to try this script
 #   COMPILATION   vLLM's compilation_config (default: vLLM's own)
 set -u
@@ -71,7 +73,13 @@ keep() {
 run() {
   case $part in
     first) bench --stage smoke sweep own step_costs --seconds "$(left 450)" ;;
-    second) bench --method draft_model --stage graphs --seconds "$(left 210)" ;;
+    second)
+      bench --method draft_model --stage graphs --seconds "$(left 250)" --set 'loads=[16,64]'
+      first=$?
+      bench --method ngram --stage smoke sweep --seconds "$(left 250)" --set repeats=1 'ks=[5]'
+      last=$?
+      [ "$first" -ne 0 ] || first=$last
+      return "$first" ;;
     *) echo "no part $part: choose first or second"; return 2 ;;
   esac
 }

@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--models", type=Path, required=True)
     add("--scratch", type=Path, help="folder for logs and step traces; default OUT")
     add("--stage", nargs="+", choices=list(STAGES), default=list(STAGES))
-    add("--method", choices=list(METHODS), default="eagle")
+    add("--method", choices=METHODS, default="eagle")
     add("--seconds", type=float, default=480.0, help="then no cell is begun")
     add("--compilation", default="{}", help="vLLM's compilation_config, JSON")
     add("--tiny", action="store_true", help="on a CPU, to try the code")

@@ -1,6 +1,6 @@
 """Engines by key, as arguments of vLLM.
 
-A key is `none`, or METHOD-KIND. METHOD is `eagle` or `draft_model`. KIND is one of
+A key is `none`, or METHOD-KIND. METHOD is one of `METHODS`. KIND is one of
 
     vllm       vLLM with Kmax, K by a table at run time, graphs for the rungs of our ladder
     ours       adaptive-spec as it comes: K per request in varlen graphs, drafts' confidence read,
@@ -18,9 +18,12 @@ import msgspec
 from ..arms import LADDER, NONE, Arm
 from .steered import NAME as STEERED
 
-METHODS = {"eagle": "eagle", "draft_model": "draft"}
+DRAFTERS = {"eagle": "eagle", "draft_model": "draft"}
 """Folder of the drafter's model by vLLM's name of the method."""
-KEY = re.compile(r"(eagle|draft_model)-(vllm|ours|ladder)|none")
+LOOK_UP = {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+"""Drafts without a model."""
+METHODS = (*DRAFTERS, "ngram")
+KEY = re.compile(rf"({'|'.join(METHODS)})-(vllm|ours|ladder)|none")
 CAPTURED_TOKENS = 512
 """vLLM's default bound of `max_cudagraph_capture_size` on Hopper."""
 
@@ -104,11 +107,16 @@ def arguments_of(key: str, options: Options) -> dict[str, Any]:
     method, kind = match.groups()
     arguments = _of_target(options)
     if method is not None:
+        drafting: dict[str, Any] = LOOK_UP
+        if method in DRAFTERS:
+            drafting = {
+                "method": method,
+                "model": f"{options.models}/{DRAFTERS[method]}",
+                "draft_sample_method": options.draft_sampling,
+            }
         arguments["speculative_config"] = {
-            "method": method,
-            "model": f"{options.models}/{METHODS[method]}",
+            **drafting,
             "num_speculative_tokens": options.kmax,
-            "draft_sample_method": options.draft_sampling,
         }
         if kind != "vllm":
             arguments["additional_config"] = {"adaptive_spec": _adaptive(options, kind, key)}

@@ -109,7 +109,7 @@ def test_finished_results_are_not_measured_again(finished: Path) -> None:
     counts = Counter(line["key"] for line in lines(finished))
     assert counts[MEASURED_ONCE] == 1
     runs = [key for key in counts if key.startswith("run/")]
-    assert len(runs) == 3
+    assert len(runs) == 4
     once = [key for key in counts if key.partition("/")[0] not in ("about", "options", "engine")]
     assert {counts[key] for key in once} == {1}
 
@@ -142,7 +142,9 @@ def test_every_file_of_the_two_calls_is_there(finished: Path) -> None:
         assert (finished / name).stat().st_size > 0, name
     found = Results(finished / "results.jsonl").found
     assert "graphs/draft_model/varlen/3" in found
-    assert "graphs/draft_model/t0.8/2/fixed2/0" in found
+    assert "graphs/draft_model/t0.8/16/fixed5/0" in found
+    assert "identity/ngram" in found
+    assert "sweep/ngram/t0.8/2/goodput warm/0" in found
 
 
 @pytest.mark.engine
