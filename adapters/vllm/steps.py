@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_spec.adapters.vllm.capability import WITHOUT_MODEL
 from adaptive_spec.adapters.vllm.context import (
     Batch,
     ContextBuilder,
@@ -73,7 +74,8 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         self._builder.matches = text_matches(scheduler.vllm_config)
         self._builder.shows_matches = controller.config.confidence
         ahead = scheduler.vllm_config.scheduler_config.async_scheduling
-        self._awaits_text = self._builder.matches is not None and not ahead
+        method = scheduler.vllm_config.speculative_config.method
+        self._awaits_drafts = method in WITHOUT_MODEL and not ahead
         self._drafter = DrafterState(table, counters)
         self._by_scheduler = lookup is None or lookup.placement is Placement.SCHEDULER
         # The worker must then know which drafts were copied, and confirms it with each round.
@@ -257,8 +259,8 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             return
         if self._lookup is not None and self._by_scheduler:
             return  # a look-up for the tokens under way would find less than one for the newest
-        if self._awaits_text:
-            return  # then all text is there, and with it whether anything matches
+        if self._awaits_drafts:
+            return  # a request whose text matches nothing has none
         depth = output.num_spec_tokens_to_schedule
         depth = self._kmax if depth is None else int(depth)
         if self._not_drafted is EVERYBODY:

@@ -105,9 +105,7 @@ class ScriptedVllm:
         names.LookUp = lambda *_, **__: ScriptedLookUp(self.script)
         let_decide(self.scheduler, self._arm, self._seen, self.recorder.clock)
         if self.kind.fillers:
-            driver = self.scheduler.adaptive_spec
-            driver._builder.matches = ScriptedMatches(self.script)
-            driver._awaits_text = not self.kind.ahead
+            self.scheduler.adaptive_spec._builder.matches = ScriptedMatches(self.script)
         if self._arm.prepare is not None:
             self._arm.prepare(self)
 

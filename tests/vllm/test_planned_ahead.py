@@ -86,6 +86,18 @@ def test_a_plan_made_while_the_device_works_is_applied_as_it_is() -> None:
     assert driver.controller.counters.failures == {}
 
 
+def test_the_plan_waits_for_drafts_that_may_not_be_found() -> None:
+    scheduler = scheduler_with(Request("a"), Request("b"))
+    scheduler.vllm_config.speculative_config.method = "suffix"
+    driver, policy = driver_with(scheduler)
+    finish(driver, launch(driver, "a", "b"))
+    scheduler.running[0].spec_token_ids = []  # nothing matches
+    driver.before_schedule()
+    assert policy.asked[-1].draft_available.tolist() == [0, KMAX]
+    assert drafts(scheduler) == [0, 1]
+    assert driver.controller.counters.failures == {}
+
+
 def test_text_is_looked_up_for_the_newest_tokens_where_they_are_known() -> None:
     pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
     prompt = [1, 2, 3, 4, 5, 1, 2, 6, 7, 8]
