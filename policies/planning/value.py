@@ -401,7 +401,7 @@ def _told_loop(
     slope[plan] = 0.0
     for r in range(3):
         n = 4.0**r
-        scale = math.sqrt(times[plan, plan] + noise[plan] / n)
+        scale = math.sqrt(max(times[plan, plan], 0.0) + noise[plan] / n)  # rounding
         for a in range(size):
             by_plan[a] = times[plan, a] / scale
         for e in range(size):
@@ -457,7 +457,7 @@ def told_of(
     told = _UNKNOWN * observed * hazard * (1.0 - hazard)
     n = _REPEATS[:, None]
     # [n, A, A] and [n, 1, Kmax]: covariance and variance after n steps of the plan.
-    by_plan = times[plan] / np.sqrt(times[plan, plan] + noise[plan] / n)
+    by_plan = times[plan] / np.sqrt(max(times[plan, plan], 0.0) + noise[plan] / n)
     after = times - by_plan[:, :, None] * by_plan[:, None, :]
     unsure = 1.0 / (1.0 / unsure + n * told[plan])[:, None, :]
     left = unsure - 1.0 / (1.0 / unsure + n[:, :, None] * told)  # [n, E, Kmax]
