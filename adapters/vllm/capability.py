@@ -116,9 +116,28 @@ def detect(vllm_config: Any, *, expected: bool = False) -> Support:
         missing=missing,
         graphs=_graphs(vllm_config),
         notes=(
-            *filter(None, (fixed_depth, uniform, _short(vllm_config), _shared_cache(speculation))),
+            *filter(
+                None,
+                (
+                    fixed_depth,
+                    uniform,
+                    _short(vllm_config),
+                    _shared_cache(speculation),
+                    _synchronous(setup),
+                ),
+            ),
             *(f"this vLLM lacks {feature} ({why})" for feature, why in missing.items()),
         ),
+    )
+
+
+def _synchronous(setup: Setup) -> str:
+    """Return how n-gram drafts keep asynchronous scheduling; empty if they do."""
+    if (setup.runner, setup.method) != ("V2", "ngram"):
+        return ""
+    return (
+        "vLLM turns asynchronous scheduling off for ngram; method ngram_gpu looks up the same on "
+        "model runner V2 and keeps it"
     )
 
 

@@ -256,7 +256,7 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "a drafter that makes a fixed number of drafts",
         TRIMMING,
-        "V1: suffix, medusa, ngram_gpu; V2: draft_model, dflash, dspark, ngram; all with one pass "
+        "V1: suffix, medusa, ngram_gpu; V2: draft_model, dflash, dspark, n-gram; all with one pass "
         "for all drafts (parallel_drafting)",
         "test_start_up",
         _fixed_number,

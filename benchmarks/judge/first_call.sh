@@ -34,6 +34,7 @@ PYTHON=${PYTHON:-python3} OUT=${OUT:-out/gpu} PACKED=${PACKED:-.gpu/site.tar.xz}
 SITE=${SITE:-/tmp/adaptive-spec-site} SCRATCH=${SCRATCH:-out/gpu-scratch}
 part=${1:-first}
 drafter=eagle; [ "$part" = first ] || drafter=draft
+look_up=ngram_gpu; [ -z "$TINY" ] || look_up=ngram  # the drafter of a CPU
 mkdir -p "$OUT" "$SCRATCH"
 [ -f "$OUT/results.jsonl" ] || cp "$SCRATCH/results.jsonl" "$OUT" 2>/dev/null
 
@@ -76,7 +77,7 @@ run() {
     second)
       bench --method draft_model --stage graphs --seconds "$(left 250)" --set 'loads=[16,64]'
       first=$?
-      bench --method ngram --stage smoke sweep --seconds "$(left 250)" --set repeats=1 'ks=[5]'
+      bench --method "$look_up" --stage smoke sweep --seconds "$(left 250)" --set repeats=1 'ks=[5]'
       last=$?
       [ "$first" -ne 0 ] || first=$last
       return "$first" ;;

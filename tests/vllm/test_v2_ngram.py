@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from engines import KMAX
 from switchable_policies import FixedPolicy
 from v2_engines import PATIENT, SMALL, Observed, V2Engines, small_crowd
-from v2_ngram import look_up
+from v2_ngram import look_up, notes_at_start
 
 from adaptive_spec.adapters.vllm.text_matches import FEW
 
@@ -44,6 +45,15 @@ def test_both_runners_find_the_same_length_v1_its_first_and_v2_its_last_occurren
     assert different > 20
 
 
+def test_it_says_which_method_keeps_asynchronous_scheduling(
+    v2: V2Engines, models: dict[str, Path]
+) -> None:
+    (fixed,) = v2.call(notes_at_start, models, "ngram_gpu")
+    assert "draft depth is fixed with ngram_gpu on model runner V2" in fixed
+    notes = v2.call(notes_at_start, models, "ngram")
+    assert "method ngram_gpu looks up the same" in notes[-1]
+
+
 @pytest.fixture(scope="module")
 def unspeculated(v2: V2Engines) -> Observed:
     return v2.run(small_crowd(), **SMALL)
@@ -60,10 +70,15 @@ def options(request: pytest.FixtureRequest, random_policy: dict[str, Any]) -> di
     }
 
 
+def method(options: dict[str, Any]) -> str:
+    """vLLM's method: the same drafter, with asynchronous scheduling under another name."""
+    return "ngram_gpu" if options["asynchronous"] else "ngram"
+
+
 def test_tokens_are_those_without_speculation(
     v2: V2Engines, options: dict[str, Any], unspeculated: Observed
 ) -> None:
-    observed = v2.run(small_crowd(), "ngram", **options)
+    observed = v2.run(small_crowd(), method(options), **options)
     assert observed.runner == "vllm.v1.worker.cpu.model_runner"
     assert observed.capability == ("VERIFY", False, "")
     for name, expected in unspeculated.answers.items():
@@ -78,7 +93,7 @@ def test_tokens_are_those_without_speculation(
 def test_fillers_are_not_verified_where_the_text_is_whole(
     v2: V2Engines, options: dict[str, Any], unspeculated: Observed
 ) -> None:
-    observed = v2.run(small_crowd(), "ngram", policy=FixedPolicy(KMAX), **options)
+    observed = v2.run(small_crowd(), method(options), policy=FixedPolicy(KMAX), **options)
     for name, expected in unspeculated.answers.items():
         assert observed.answers[name].tokens == expected.tokens, name
     share = observed.accepted / sum(observed.verified)

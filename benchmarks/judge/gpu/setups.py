@@ -20,9 +20,10 @@ from .steered import NAME as STEERED
 
 DRAFTERS = {"eagle": "eagle", "draft_model": "draft"}
 """Folder of the drafter's model by vLLM's name of the method."""
-LOOK_UP = {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 2}
-"""Drafts without a model."""
-METHODS = (*DRAFTERS, "ngram")
+LOOK_UPS = ("ngram_gpu", "ngram")
+"""vLLM's names of drafts without a model; with the second one it schedules synchronously."""
+LOOK_UP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
+METHODS = (*DRAFTERS, *LOOK_UPS)
 KEY = re.compile(rf"({'|'.join(METHODS)})-(vllm|ours|ladder)|none")
 CAPTURED_TOKENS = 512
 """vLLM's default bound of `max_cudagraph_capture_size` on Hopper."""
@@ -110,13 +111,13 @@ def arguments_of(key: str, options: Options) -> dict[str, Any]:
         drafting: dict[str, Any] = LOOK_UP
         if method in DRAFTERS:
             drafting = {
-                "method": method,
                 "model": f"{options.models}/{DRAFTERS[method]}",
                 "draft_sample_method": options.draft_sampling,
             }
         arguments["speculative_config"] = {
-            **drafting,
+            "method": method,
             "num_speculative_tokens": options.kmax,
+            **drafting,
         }
         if kind != "vllm":
             arguments["additional_config"] = {"adaptive_spec": _adaptive(options, kind, key)}

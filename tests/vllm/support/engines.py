@@ -271,7 +271,7 @@ def speculative_config(models: dict[str, Path], method: str) -> dict[str, Any]:
         config["model"] = str(models["draft"])
     elif method in ("eagle", "eagle3"):
         config["model"] = str(models[method])
-    elif method == "ngram":
+    elif method in ("ngram", "ngram_gpu"):
         config |= {"prompt_lookup_min": 1, "prompt_lookup_max": 4}
     return config
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -79,3 +80,18 @@ def look_up(count: int, kmax: int, seed: int) -> list[Looked]:
         shown = float(TextMatches(shortest).find([request])[0])
         found.append(Looked(text, shortest, longest, first.tolist(), second[0].tolist(), shown))
     return found
+
+
+def notes_at_start(models: dict[str, Path], method: str) -> tuple[str, ...]:
+    """What the plugin says of a server with these drafts."""
+    from engines import speculative_config
+    from vllm.engine.arg_utils import EngineArgs
+
+    from adaptive_spec.adapters.vllm.capability import detect
+
+    arguments = EngineArgs(
+        model=str(models["target"]),
+        max_model_len=256,
+        speculative_config=speculative_config(models, method),
+    )
+    return detect(arguments.create_engine_config()).notes
