@@ -53,19 +53,19 @@ class Reading:
         accepted: [R] accepted drafts.
         emitted: [R] tokens emitted by the step, once SGLang has applied the results.
         k: K that really ran.
-        verified: [R] drafts verified that a drafter has made: no filler.
+        found: [R] drafts verified that a drafter has made: no filler.
     """
 
     __slots__ = (
         "accepted",
         "emitted",
+        "found",
         "k",
         "now",
         "requests",
         "rows",
         "seconds",
         "step",
-        "verified",
     )
 
     def __init__(
@@ -84,7 +84,7 @@ class Reading:
         self.requests = [requests[row] for row in alive]
         found = getattr(result, FOUND, None)
         found = None if found is None else found.tolist()
-        self.verified = [k if found is None else min(k, found[row]) for row in alive]
+        self.found = [k if found is None else min(k, found[row]) for row in alive]
         self.accepted = [lengths[row] - bonus for row in alive]
         self.emitted = [-len(request.output_ids) for request in self.requests]
 
@@ -113,13 +113,14 @@ def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepO
         slots = context.slots
         if len(reading.rows) < size:
             slots = slots[_column(reading.rows)]
-    # Filler that happened to be right is no credit to the drafter.
-    pairs = zip(reading.accepted, reading.verified, strict=True)
+    # Filler that happened to be right is no credit to the drafter. Otherwise it counts as rejected:
+    # who plans K for a batch does not know who will have drafts, and all of them cost the same.
+    pairs = zip(reading.accepted, reading.found, strict=True)
     right = [min(max(count, 0), most) for count, most in pairs]
     return StepOutcome(
         step=context.step,
         slots=slots,
-        verified=_column(reading.verified),
+        verified=np.full(len(slots), k),
         accepted=_column(right),
         emitted=_column(reading.emitted),
         batch_size=size,

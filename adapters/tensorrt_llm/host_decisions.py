@@ -105,6 +105,8 @@ class Decisions:
         self._clock = StepClock()
         self._step = 0
         self._context: StepContext | None = None
+        self._found: list[int] = []
+        """Drafts that were looked up for each request of the context."""
         self._ran: tuple[StepContext, dict[str, int], int, float] | None = None
         self._k = kmax
 
@@ -146,9 +148,10 @@ class Decisions:
                 continue
             request = live[name].request
             verified = int(context.draft_available[row]) if self._k else 0
-            accepted = max(0, min(int(request.py_num_accepted_draft_tokens), verified))
-            emitted = request.get_num_tokens(0) - before[name]
             # Filler that happened to be right is no credit to the drafter.
+            accepted = max(0, min(int(request.py_num_accepted_draft_tokens), self._found[row]))
+            accepted = min(accepted, verified)
+            emitted = request.get_num_tokens(0) - before[name]
             emitted = min(emitted, accepted + 1)
             rows.append((int(context.slots[row]), verified, accepted, emitted))
             context_tokens += before[name]
@@ -176,16 +179,18 @@ class Decisions:
     def _build(self, live: list[LiveRequest]) -> StepContext:
         slots = self.controller.slots
         names = [name_of(one.request) for one in live]
+        self._found = [len(one.drafts) for one in live]
+        room: IntArray = np.array([one.left - 1 for one in live], dtype=np.int64)
+        # Filler costs as much as drafts, once any request has some: it counts as drafts, rejected.
+        filled = self._kmax if any(self._found) else 0
         return StepContext(
             step=self._step,
             capability=self._capability,
             request_ids=names,
             slots=np.array([slots.assign(name) for name in names], dtype=np.int64),
             context_tokens=np.array([one.tokens for one in live], dtype=np.int64),
-            draft_available=np.array([len(one.drafts) for one in live], dtype=np.int64),
-            draft_possible=np.array([one.left - 2 for one in live], dtype=np.int64).clip(
-                0, self._kmax
-            ),
+            draft_available=room.clip(0, filled),
+            draft_possible=(room - 1).clip(0, self._kmax),
             engine_k=self._kmax,
             tpot_target=np.full(len(live), np.inf),
             task=np.full(len(live), -1, dtype=np.int64),

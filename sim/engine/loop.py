@@ -245,6 +245,8 @@ class Engine:
         if from_lookup is not None:
             from_lookup = from_lookup[:batch_size]  # the latest may have been preempted
         accepted = self.accepted.count(batch, verify, drafts, from_lookup)
+        if self.options.fills_up:
+            accepted = self.accepted.limit_to_proposed(batch, accepted)
         emitted = accepted + 1
         drafting = batch_size + len(prompt.ended)
         seconds += self.step_time.draft(drafting, depth, context_total, cold=cold)
@@ -376,7 +378,8 @@ def step_context(
     if batch.any_stale:
         possible = np.where(batch.stale, 0, possible)
         available = np.where(batch.stale, 0, available)
-    available = accepted.limit_to_proposed(batch, available)
+    if not options.fills_up:
+        available = accepted.limit_to_proposed(batch, available)
     copied, match = accepted.looked_up(batch, room)  # needs no state of the drafter
     used = batch.context_total + batch_size * (pool.block_tokens - 1)
     used += prompts.blocks * pool.block_tokens

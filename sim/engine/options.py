@@ -25,6 +25,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         late_confidence: what the drafter showed is known with the step's outcome, not before the
             step; as under asynchronous scheduling.
         delay: steps between a step and the moment its outcome is known to the policy.
+        fills_up: where a drafter finds fewer drafts, others take their place, as with n-gram drafts of
+            SGLang, TensorRT-LLM and vLLM's model runner V2. They cost as much, and are rejected.
         drafts_past_end: verify drafts also beyond a request's last token, as vLLM does where nobody
             trims them; adaptive-spec does.
         max_running: requests admitted at a time.
@@ -43,6 +45,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ladder: tuple[int, ...] = ()
     late_confidence: bool = False
     delay: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
+    fills_up: bool = False
     drafts_past_end: bool = False
     max_running: Positive = 256
     max_batch_tokens: Positive = 8192

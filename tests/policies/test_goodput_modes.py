@@ -9,6 +9,7 @@ from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Phase, Scenario, simulate
+from adaptive_spec.step import Level
 from tests.sim.small_server import PlainDrafter, closed_load, independent, server
 
 
@@ -38,6 +39,26 @@ def run(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:
 def test_a_dead_drafter_costs_at_most_half_a_per_cent(concurrency: int, state: bool) -> None:
     off = run("off", concurrency, 0.05, state=state)
     assert run("goodput", concurrency, 0.05, state=state) >= 0.995 * off
+
+
+@pytest.mark.slow
+def test_filler_in_place_of_drafts_that_are_not_found_is_paid_for() -> None:
+    """A text that rarely repeats itself: here K = 1 loses a tenth, K = 6 four tenths."""
+    setting = Scenario(
+        load="closed:64",
+        acceptance=("record:real_text_t0.7:chat",),
+        drafter="ngram",
+        hardware="h100-llama-8b",
+        engine=EngineOptions(level=Level.UNIFORM, fills_up=True),
+        tokens=10_000,
+        warmup_tokens=10_000,
+    )
+    off, fixed, ours = (
+        simulate(setting, parse_policy(name)).throughput_tok_s
+        for name in ("off", "static:k=1", "goodput")
+    )
+    assert fixed < 0.92 * off
+    assert ours > 0.985 * off
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ from policies_for_tests import RecordingPolicy
 from scheduler_loop import LADDER, Batch, Loop, Request, Result
 
 from adaptive_spec import check_adapter
-from adaptive_spec.adapters.sglang.outcome import FOUND, Reading, RunningStep
+from adaptive_spec.adapters.sglang.outcome import FOUND, Reading, RunningStep, build_outcome
 from adaptive_spec.config import Config, FailOpen
-from adaptive_spec.step import FinishedStep, SpecPlan, StepContext
+from adaptive_spec.step import Capability, FinishedStep, Level, SpecPlan, StepContext
+from tests.steps import context
 
 OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["sync", "overlap"])
 
@@ -366,14 +367,18 @@ def test_a_batch_that_was_not_planned_runs_the_own_k_and_is_counted() -> None:
     assert driver.controller.counters.failures == {"hook decided_k raised ValueError": 1}
 
 
-def test_filler_in_place_of_drafts_is_no_label() -> None:
-    """An NGRAM tree without a match is filled up: no drafter has proposed that."""
+def test_filler_in_place_of_drafts_is_rejected_also_where_it_is_right() -> None:
+    """An NGRAM tree without a match is filled up, and costs as much as one of drafts."""
     requests = [Request(f"r{number}", 5, 50) for number in range(4)]
     requests[1].aborted = True
     result = Result([1, 1, 3, 4], k=3)
     vars(result)[FOUND] = np.array([0, 2, 2, 1])
     step = RunningStep([request.rid for request in requests])
+    capability = Capability(level=Level.UNIFORM, max_draft_tokens=3)
+    step.context = context(4, capability, request_ids=step.names)
     reading = Reading(step, 0.01, 1.0, result, Batch(requests))
-    assert reading.verified == [0, 2, 1]
-    own = Reading(step, 0.01, 1.0, Result([1, 2], k=3), Batch(requests[2:]))
-    assert own.verified == [3, 3]
+    outcome = build_outcome(reading, lambda name, request: 0)
+    assert outcome is not None
+    assert outcome.slots.tolist() == [0, 2, 3]
+    assert outcome.verified.tolist() == [3, 3, 3]
+    assert outcome.accepted.tolist() == [0, 2, 1]

@@ -81,7 +81,6 @@ def test_tokens_are_those_without_speculation(
 
 @all_algorithms
 def test_every_k_ran_and_changed_at_every_step(served: Served) -> None:
-    # Verified are counted without filler: NGRAM may have found nothing.
     ran = {line["step"]: line["depth"] for line in outcomes(served.record) if line["ids"]}
     asked = {line["step"]: line for line in plans(served.record) if line["step"] in ran}
     free = [step for step, line in asked.items() if max(line["available"]) >= line["k"]]
