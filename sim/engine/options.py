@@ -25,8 +25,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         late_confidence: what the drafter showed is known with the step's outcome, not before the
             step; as under asynchronous scheduling.
         delay: steps between a step and the moment its outcome is known to the policy.
-        fills_up: where a drafter finds fewer drafts, others take their place, as with n-gram drafts of
-            SGLang, TensorRT-LLM and vLLM's model runner V2. They cost as much, and are rejected.
+        fills_up: where a drafter finds fewer drafts, others take their place, as with n-gram drafts
+            of SGLang, TensorRT-LLM and vLLM's model runner V2. They cost as much, are rejected.
         drafts_past_end: verify drafts also beyond a request's last token, as vLLM does where nobody
             trims them; adaptive-spec does.
         max_running: requests admitted at a time.
