@@ -126,9 +126,6 @@ def load_cells(file: Path = FILE) -> list[Cell]:
         cell for group, entries in groups.items() for entry in entries for cell in _of(group, entry)
     ]
     for cell in found:
-        # n-gram on a CPU is runner V1's, which refuses asynchronous scheduling.
-        if cell.fillers and cell.ahead:
-            raise ConfigError(f"{file.name}: {cell.name!r} has fillers and ahead; give one of them")
         if cell.engine == SGLANG and (cell.method, cell.kmax) != ("eagle", 7):
             raise ConfigError(f"{file.name}: {cell.name!r}: SGLang's cells are EAGLE's, K up to 7")
         # The scheduler would never admit it: `engines.MAX_MODEL_LEN`.

@@ -191,7 +191,9 @@ class ScriptedVllm:
         target = write_model(Path(self._folder.name) / "target", layers=2)
         speculative: dict[str, Any] = {"num_speculative_tokens": self.kind.kmax}
         if self.kind.method in WITHOUT_MODEL:
-            speculative |= {"method": "ngram", "prompt_lookup_max": 4}
+            # Asynchronous scheduling goes by the name.
+            name = "ngram_gpu" if self.kind.ahead else "ngram"
+            speculative |= {"method": name, "prompt_lookup_max": 4}
         else:
             draft = write_model(Path(self._folder.name) / "draft", layers=1)
             speculative |= {"method": "draft_model", "model": str(draft)}

@@ -64,10 +64,6 @@ def test_a_cells_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file.write_text(twice, encoding="utf-8")
     with pytest.raises(ConfigError, match="two cells"):
         load_cells(file)
-    both = "constant:\n  - {devices: [h100-8b], fillers: true, ahead: true, clients: [1]}\n"
-    file.write_text(both, encoding="utf-8")
-    with pytest.raises(ConfigError, match="fillers and ahead"):
-        load_cells(file)
     long = "constant:\n  - {devices: [h100-8b], prompts: 140000, clients: [1]}\n"
     file.write_text(long, encoding="utf-8")
     with pytest.raises(ConfigError, match="over 131072 tokens"):
