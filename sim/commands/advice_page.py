@@ -50,8 +50,9 @@ polyline { fill: none; stroke: var(--a); stroke-width: 2; } circle { fill: var(-
 def advice_page(advice: Advice) -> str:
     """Return the page."""
     verdict = advice.verdict
+    rows = [("You run", verdict.runs), *verdict.answers] if verdict.runs else verdict.answers
     answers = "".join(
-        f"<dt>{escape(question)}</dt><dd>{escape(text)}</dd>" for question, text in verdict.answers
+        f"<dt>{escape(question)}</dt><dd>{escape(text)}</dd>" for question, text in rows
     )
     parts = [
         f'<h1>Is speculation worth it here?</h1><p class="answer">{escape(verdict.sentence)}</p>',
@@ -116,9 +117,8 @@ def _dots(advice: Advice) -> Iterable[str]:
     def place(ratio: float) -> float:
         return 100.0 * (log(ratio) - least) / width if ratio > 0.0 else 0.0
 
-    present = f"K = {advice.kmax}"
-    runs = next((each.gain for each in advice.predictions if each.name == present), 1.0)
-    line = f'<div class="runs" style="left:{place(runs):.1f}%"></div>'
+    runs = [each.gain for each in advice.predictions if each.name == advice.runs]
+    line = "".join(f'<div class="runs" style="left:{place(gain):.1f}%"></div>' for gain in runs)
     best = advice.verdict.recommended[0]
     for each in advice.predictions:
         span = ""
@@ -130,7 +130,8 @@ def _dots(advice: Advice) -> Iterable[str]:
             f'</span><div class="track">{line}{span}<div class="dot" '
             f'style="left:{place(each.gain):.1f}%"></div></div><span>{each.gain:.2f}</span></div>'
         )
-    yield f'<p class="soft">Dashed: {present} at every load. Ratios, on a logarithmic axis.</p>'
+    dashed = f"Dashed: what you run, {escape(advice.runs)}. " if runs else ""
+    yield f'<p class="soft">{dashed}Ratios, on a logarithmic axis.</p>'
 
 
 def _best_k(advice: Advice) -> str:
