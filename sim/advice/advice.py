@@ -487,11 +487,16 @@ def _kept_in_memory(observed: Observed, drafter: str) -> list[str]:
     said = f"{observed.kmax} tokens of KV behind each request"
     if observed.pool_tokens:
         said += f", {100 * running * observed.kmax / observed.pool_tokens:.2f} % of the pool"
+    first_token = (
+        "of the first token the drafter's part, which no trace tells, as it was always there: "
+        "`doctor --recipe` says about how much"
+    )
     if drafter == "draft_model":
-        return [said]
+        return [said, first_token]
     prompt = float(np.mean(prompt_tokens(observed.acceptance)))
     return [
         said,
+        first_token,
         "EAGLE and MTP before vLLM 0.33 compute the last cached block of each prompt again, at "
         f"most {100 * min(_BLOCK_TOKENS / prompt, 1.0):.1f} % of the prompts' tokens",
     ]

@@ -177,13 +177,14 @@ def test_where_drafting_does_not_pay_the_advice_is_no_speculation(tmp_path):
 
 
 def test_what_a_drafter_costs_while_off_is_its_pass_and_what_it_holds(found: Advice) -> None:
-    [passes, held, prompts] = found.kept_at_zero
+    [passes, held, first_token, prompts] = found.kept_at_zero
     at_1, at_4 = (1.0 - step / (step + 0.7e-3) for step in (7.1e-3, 7.4e-3))
     said = re.match(r"([\d.]+) to ([\d.]+) % of throughput for the pass", passes)
     assert said is not None
     assert float(said[1]) == pytest.approx(100 * at_4, abs=0.5)
     assert float(said[2]) == pytest.approx(100 * at_1, abs=0.5)
     assert held.startswith("2 tokens of KV behind each request")
+    assert "first token" in first_token
     assert "of the prompts' tokens" in prompts
     assert "Off keeps" in dict(found.verdict.answers)
 
