@@ -25,6 +25,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var
 h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
 dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: .25rem 1rem; }
 dt { color: var(--soft); } dd { margin: 0; }
+@media (max-width: 30rem) {
+  dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
 .answer { font-size: 1.15rem; font-weight: 600; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--line);
       border-radius: 6px; padding: .6rem .8rem; }
