@@ -1,4 +1,4 @@
-"""False alarms and delay of the alarm on stuck requests, on recorded acceptance.
+"""False alarms and delay of the alarms on acceptance, on recorded acceptance.
 
     python benchmarks/stuck_requests.py [--requests 20000] [--data FOLDER] [--json FILE]
 
@@ -14,6 +14,9 @@ requests of each planted fault, one among 200 ordinary ones, each fault on the s
 
 Faulty requests go on for 2,000 tokens. `found` is the share of them that raise the alarm, `delay`
 the tokens from the fault to the alarm, median and 90th percentile.
+
+All requests have one task label. At last its drafts are accepted less often, each with a
+probability of .75 of what it was: `drift` is how many requests end until that is heard.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_spec.operation.label_drift import LabelDrift
 from adaptive_spec.operation.stuck_requests import Stuck, StuckRequests
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.files import load_acceptance
@@ -36,6 +40,7 @@ from adaptive_spec.sim.data_folder import data_folder
 
 BATCH, BLOCK, KMAX, LONG = 64, 16, 7, 2000
 PLANTED, AMONG = 20, 200
+KEPT, PORTION, MOST = 0.75, 64, 6400
 LLAMA = "unlicensed/acceptance_specdecodebench_llama31_8b_{}.jsonl.gz"
 SOURCES = {
     "8B gsm8k, EAGLE": (LLAMA.format("gsm8k"), "eagle"),
@@ -90,6 +95,7 @@ class Server:
 
     def __init__(self) -> None:
         self.stuck = Heard()
+        self.drift = LabelDrift({}, self.stuck._log)
         self.requests = self.false = 0
         self.delays: list[int] = []
         self._live: list[tuple[str, Rounds]] = []
@@ -126,7 +132,9 @@ class Server:
             if len(steps) == BLOCK:
                 self._count(steps)
                 steps = []
-            self.stuck.ending(np.array([slots[name] for name in ended], dtype=np.int64))
+            gone = np.array([slots[name] for name in ended], dtype=np.int64)
+            self.stuck.ending(gone)
+            self.drift.ending(gone)
             for name in ended:
                 self.requests += not name.startswith("bad")
                 free.append(slots.pop(name))
@@ -136,6 +144,7 @@ class Server:
     def _count(self, steps: list[Any]) -> None:
         self.stuck.names = []
         self.stuck.finished(steps)
+        self.drift.finished(steps)
         for name in self.stuck.names:
             if name in self._since:
                 self.delays.append(self._since.pop(name))
@@ -147,6 +156,7 @@ def _step(running: list[tuple[str, tuple[int, int]]], slots: dict[str, int]) -> 
     context = SimpleNamespace(
         request_ids=[name for name, _ in running],
         slots=np.array([slots[name] for name, _ in running], dtype=np.int64),
+        task=np.zeros(len(running), dtype=np.int64),
     )
     outcome = SimpleNamespace(
         slots=context.slots,
@@ -162,8 +172,10 @@ def measure(data: AcceptanceData, k: int, requests: int, seed: int) -> dict[str,
     server = Server()
     server.serve((False, ordinary(data, k, random)) for _ in range(requests))
     found: dict[str, Any] = {
-        "too_long": {name: each["too_long"] for name, each in server.stuck.snapshot().items()},
+        "too_long": server.stuck.bounds(),
+        "false_drifts": server.drift.count,
     }
+    fewer = copy.deepcopy(server)
     learned = copy.deepcopy(server.stuck)
     for fault in FAULTS:
         server.stuck, server.delays = copy.deepcopy(learned), []
@@ -177,7 +189,25 @@ def measure(data: AcceptanceData, k: int, requests: int, seed: int) -> dict[str,
             "found": len(delays) / PLANTED,
             "delay": [float(np.percentile(delays, each)) for each in (50, 90)] if delays else [],
         }
+    found["drift"] = _until_drift(fewer, data, k, random)
     return found | {"requests": server.requests, "false": server.false}
+
+
+def _until_drift(
+    server: Server, data: AcceptanceData, k: int, random: np.random.Generator
+) -> int | None:
+    """Requests with fewer accepted drafts until the label is said to have drifted."""
+
+    def less(rounds: Rounds) -> Rounds:
+        for verified, accepted in rounds:
+            yield verified, min(accepted, int(random.geometric(1.0 - KEPT)) - 1)
+
+    before = server.drift.count
+    for served in range(PORTION, MOST + 1, PORTION):
+        server.serve((False, less(ordinary(data, k, random))) for _ in range(PORTION))
+        if server.drift.count > before:
+            return served
+    return None
 
 
 def _delays(percentiles: list[float]) -> str:
@@ -193,7 +223,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     folder, rows = data_folder(arguments.data), []
-    print(f"{'server':28}{'false of':>14}  bounds   " + "".join(f"{each:>22}" for each in FAULTS))
+    heads = "".join(f"{each:>22}" for each in FAULTS)
+    print(f"{'server':28}{'false of':>14}  bounds   {heads}  drift")
     for number, (name, (file, drafts)) in enumerate(SOURCES.items()):
         path = file if file.startswith("record:") else str(folder / file)
         data = load_acceptance([path], drafter_list=drafts, seed=0, kmax=KMAX)
@@ -206,9 +237,13 @@ def main() -> None:
                 for each in FAULTS
             )
             false = f"{found['false']} of {found['requests']:,}"
-            print(f"{name + f', K = {k}':28}{false:>14}  {bounds:9}{shown}", flush=True)
+            print(
+                f"{name + f', K = {k}':28}{false:>14}  {bounds:9}{shown}  {found['drift']}",
+                flush=True,
+            )
     total = sum(row["false"] for row in rows), sum(row["requests"] for row in rows)
     print(f"false alarms: {total[0]} of {total[1]:,} ordinary requests")
+    print(f"false drifts: {sum(row['false_drifts'] for row in rows)}")
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -43,8 +43,8 @@ _VIEW_HEADERS = {
 _LARGEST_BYTES = 1 << 16
 _CLIENT = "adaptive_spec_client"
 _ACCESS = "adaptive_spec_access"
-_FOR_OPERATORS = ("options", "trace_directory", "control_file_error", "stuck_latest")
-"""Parts of a status that may name files of the server, or a client's request."""
+_FOR_OPERATORS = ("options", "trace_directory", "control_file_error", "stuck_latest", "label_drift")
+"""Parts of a status that may name files of the server, or a client's request or label."""
 _BY_LABEL = "drafts_by_task"
 """Part of a status whose names are texts of clients."""
 _NOT_ON = (

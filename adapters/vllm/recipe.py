@@ -42,13 +42,13 @@ _ALIKE = 0.94
 _ADVICE = "For further information visit"
 """Beginning of the line that pydantic adds to its reasons."""
 _SECRET = re.compile("KEY|PASS|SECRET|TOKEN")
+_RECURRENT_KINDS = "mamba", "mamba2", "linear_attention", "hybrid", "conv"
+"""What layers with a recurrent state are called in models' configurations."""
 _STEERED = {
     Level.FULL: "K per request, and draft depth",
     Level.VERIFY: "K per request; the draft depth stays Kmax",
     Level.UNIFORM: "one K per batch",
 }
-
-
 _ACTS = ("K per request", "one K")
 """Beginnings of `_STEERED`."""
 
@@ -143,6 +143,8 @@ def kept_at_zero(vllm_config: Any) -> list[str]:
         plain = not recurrent and not model.use_mla
         share = f", and {_drafters_kv(vllm_config):.1%} of the memory for KV" if plain else ""
         found.append(f"the weights of the drafter{share}")
+        work = f"{_drafters_work(vllm_config):.1%} more work until the first token"
+        found.append(f"the drafter reads each prompt, too: about {work}, by its layers and width")
     if lookahead := getattr(vllm_config, "num_lookahead_tokens", 0):
         most = lookahead * requests
         found.append(
@@ -150,9 +152,44 @@ def kept_at_zero(vllm_config: Any) -> list[str]:
         )
     if vllm_config.cache_config.enable_prefix_caching and drops() and not looks_ahead:
         found.append("the last cached block of each prompt is computed anew")
-    if recurrent:
-        found.append(f"{1 + kmax} recurrent states in place of one, for each request")
+    # ReplaySSM verifies all drafts from one state.
+    if recurrent and not getattr(vllm_config.cache_config, "use_replayssm", False):
+        said = f"{1 + kmax} recurrent states in place of one, for each request"
+        size = state_bytes(vllm_config)
+        if size is None:
+            found.append(f"{said}; their size is not known on this machine")
+        else:
+            more = kmax * size
+            found.append(
+                f"{said}: at least {more / 2**20:,.1f} MiB more of each GPU's memory for KV, "
+                f"{requests * more / 2**30:,.1f} GiB at {requests}"
+            )
     return found
+
+
+def state_bytes(vllm_config: Any) -> int | None:
+    """Bytes of the recurrent state of a request on a rank, as vLLM's own classes have it.
+
+    None where vLLM cannot tell on this machine. Padding to the size of a block comes on top.
+    """
+    from vllm.model_executor.models import ModelRegistry
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    model, parallel = vllm_config.model_config, vllm_config.parallel_config
+    try:
+        found, _ = ModelRegistry.resolve_model_cls(model.architecture, model_config=model)
+        spec = MambaSpec(
+            shapes=found.get_mamba_state_shape_from_config(vllm_config),
+            dtypes=found.get_mamba_state_dtype_from_config(vllm_config),
+            block_size=-1,
+        )
+        # vLLM has no name for all that are recurrent; a layer is of one kind.
+        layers = max(
+            model.get_num_layers_by_block_type(parallel, kind) for kind in _RECURRENT_KINDS
+        )
+    except Exception:  # code of models, which may need what only a GPU's build has
+        return None
+    return int(layers * spec.page_size_bytes) or None
 
 
 def _drafters_kv(vllm_config: Any) -> float:
@@ -168,6 +205,17 @@ def _drafters_kv(vllm_config: Any) -> float:
         )
     )
     return float(drafter / (target + drafter))
+
+
+def _drafters_work(vllm_config: Any) -> float:
+    """Work of the drafter's layers over that of the target's, as layers x width^2."""
+    speculation = vllm_config.speculative_config
+    parallel = vllm_config.parallel_config
+    target, drafter = (
+        model.get_num_layers(parallel) * model.get_hidden_size() ** 2
+        for model in (vllm_config.model_config, speculation.draft_model_config)
+    )
+    return float(drafter / target)
 
 
 def full_graphs(vllm_config: Any) -> str:

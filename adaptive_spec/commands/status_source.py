@@ -201,6 +201,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     steps_by_mode: dict[str, _Count] = {}
     steps_by_kind: dict[str, _Count] = {}
     drafts_by_task: dict[str, tuple[_Count, _Count]] = {}
+    label_drift: dict[str, tuple[float, float]] = {}
     max_draft_tokens: Annotated[int, msgspec.Meta(ge=0, le=MOST_DRAFT_TOKENS)] = 0
     live_requests: _Count = 0
     requests_without_drafter: _Count = 0

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adaptive_spec.operation.label_drift import LabelDrift
 from adaptive_spec.operation.output_file import OwnedFile, Retry
 from adaptive_spec.operation.stuck_requests import StuckRequests
 from adaptive_spec.per_request import highest_of, sum_of
@@ -109,7 +110,9 @@ class Counters:
         """Verified and accepted drafts by number of the task label, the last used last."""
         self.lookup = dict.fromkeys(LOOKUP_COUNTS, 0)
         self.predictions = PredictionCheck()
-        self._stuck = StuckRequests(logger or logging.getLogger(__name__))
+        logger = logger or logging.getLogger(__name__)
+        self._stuck = StuckRequests(logger)
+        self._drift = LabelDrift(self.task_names, logger)
         self._kind_of_reason: dict[str, str] = {}
         self._decision_seconds = 0.0
         self._decision_buckets = [0] * (len(DECISION_SECONDS) + 1)
@@ -137,8 +140,10 @@ class Counters:
     def ending(self, slots: IntArray) -> None:
         """Take up that the requests in these slots have ended."""
         self._stuck.ending(slots)
-        if not self._finished:
-            self._stuck.finished(())  # the next block may have others in these slots
+        self._drift.ending(slots)
+        if not self._finished:  # the next block may have others in these slots
+            self._stuck.finished(())
+            self._drift.finished(())
 
     def count(self) -> None:
         """Count the plans and outcomes that have come since the last time."""
@@ -175,6 +180,7 @@ class Counters:
     def _count_finished(self) -> None:
         finished, self._finished = self._finished, []
         self._stuck.finished(finished)
+        self._drift.finished(finished)
         for step in finished:
             self._tasks(step.context.task, step.outcome)
             self._sources(step)
@@ -288,9 +294,10 @@ class Counters:
             "fail_opens": dict(self.failures),
             "ignored_hints": dict(self.ignored_hints),
             "output_failures": dict(self.output_failures),
-            "events": {**self.events, **self._stuck.events()},
+            "events": {**self.events, **self._stuck.events(), **self._drift.events()},
             "stuck_bounds": self._stuck.bounds(),
             "stuck_latest": dict(self._stuck.latest),
+            "label_drift": dict(self._drift.latest),
             "decision_us_mean": round(1e6 * self._decision_seconds / max(decisions, 1), 1),
             "decision_us_max": round(1e6 * self._slowest, 1),
             "decision_seconds": self._decision_seconds,

@@ -54,6 +54,9 @@ class Arm:
         capability: fields of the capability that the adapter finds, in place of its own.
         seed: of the policy.
         state: folder of learned state.
+        trace: folder of step traces.
+        shadow_share: 0: the policy decides; else vLLM does, and another K runs in this share of
+            the steps.
         prepare: called with the engine after each attachment.
         second_source: drafts are looked up, too.
         again: run once more with what it has learned.
@@ -70,6 +73,8 @@ class Arm:
     capability: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     state: str = ""
+    trace: str = ""
+    shadow_share: float = 0.0
     prepare: Callable[[Any], None] | None = None
     second_source: bool = False
     again: bool = True

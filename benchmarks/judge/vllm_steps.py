@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adaptive_spec.config import SecondSource
+from adaptive_spec.config import SecondSource, Trace
 from adaptive_spec.step import Capability
 
 from .arms import Arm, Table
@@ -109,9 +109,12 @@ def let_decide(
     names: Any = hooks
     names.detect = detect_device  # other engines of this process have their own
     holder = scheduler.vllm_config.scheduler_config
+    mode = "shadow" if arm.shadow_share else "on" if arm.policy else "off"
     config = msgspec.structs.replace(
         getattr(holder, hooks.ATTRIBUTE),
-        mode="on" if arm.policy else "off",
+        mode=mode,
+        shadow_share=arm.shadow_share,
+        trace=Trace(directory=arm.trace),
         policy=arm.policy or "goodput",
         options=dict(arm.options),
         confidence=arm.confidence,

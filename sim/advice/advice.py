@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.advice import setups
+from adaptive_spec.sim.advice import running, setups
 from adaptive_spec.sim.advice.fixed_k import prompt_tokens
 from adaptive_spec.sim.advice.observed import Observed, observe
 from adaptive_spec.sim.advice.runs import Run, Runs
@@ -19,6 +19,7 @@ from adaptive_spec.sim.advice.setups import SetUp
 from adaptive_spec.sim.advice.values import (
     CANNOT_TELL,
     NO,
+    SELDOM,
     Advice,
     BeyondLoad,
     Fleet,
@@ -54,6 +55,9 @@ _BLOCK_TOKENS = 16
 _FEW_TRIALS = 200
 _LEAST_SHOWN = 0.001
 _MOST_CLIENTS = 1024
+_MODEL_ERROR, _SELDOM_ERROR = 0.005, 0.025
+"""Relative error of predicted tokens per step that more traffic does not take away: in the judge
+.5 % (root mean square) for the K that ran, up to 2.7 % for a K that hardly ran."""
 _OTHER = {HALVES[0]: HALVES[1], HALVES[1]: HALVES[0]}
 
 
@@ -96,6 +100,7 @@ def predict(
     *,
     engine: str = "vllm",
     drafter: str = "",
+    runs: str = "",
     resamplings: int = 8,
     tokens: int = FEWEST_TOKENS,
     seed: int = 0,
@@ -108,6 +113,8 @@ def predict(
         traces: folders or segments of step traces of one server set-up.
         engine: whose own set-ups are compared, of `setups.ENGINES`.
         drafter: of `adaptive_spec.sim.drafters`; "": by what the engine recorded of it.
+        runs: what the operator runs without this package, see `running.stated`; "": what the trace
+            says.
         resamplings: bootstrap worlds behind the intervals, >= 2.
         tokens: fewest tokens of a simulated load.
         seed: of all draws.
@@ -115,9 +122,11 @@ def predict(
         first_look: called with the prediction after `FIRST_LOOK` resamplings, without other
             traffic than was recorded.
 
-    Raises DataError if the traces hold no measured steps or no verified drafts.
+    Raises DataError if the traces hold no measured steps or no verified drafts, ConfigError if
+    `runs` is not understood.
     """
     observed = observe(traces, seed=seed)
+    present, said = _present(observed, runs, engine)
     seen = Advice(
         engine=engine,
         loads=observed.loads,
@@ -128,6 +137,9 @@ def predict(
         kmax=observed.kmax,
         seconds=observed.seconds,
         requests=observed.acceptance.records,
+        runs="" if present is None else present.name,
+        runs_said=said,
+        runs_share=0.0 if present is None else running.share_that_ran(present, observed.ran),
         verdict=Verdict(worth=CANNOT_TELL, sentence="", answers=[], recommended=[]),
     )
     found = Predicted(
@@ -167,7 +179,7 @@ def predict(
         return refused(refusal, whole.fit)
     kept = [] if drafts_by_look_up else _kept_in_memory(observed, drafter)
     seen = msgspec.structs.replace(seen, fit=whole.fit, kept_at_zero=kept)
-    predictor = _Predictor(seen, whole, steps, resamplings)
+    predictor = _Predictor(seen, whole, steps, resamplings, present)
     missing = "" if steps.shows_drafting else drafted_alike(steps)
 
     def predicted(count: int, *, complete: bool) -> Predicted:
@@ -181,6 +193,21 @@ def predict(
 
     first_look(predicted(min(FIRST_LOOK, resamplings), complete=False))
     return predicted(resamplings, complete=True)
+
+
+def _present(observed: Observed, runs: str, engine: str) -> tuple[SetUp | None, str]:
+    """Return what the operator runs, None if that is not known, and the same in words."""
+    if runs:
+        found = running.stated(runs, observed.kmax, engine)
+        return found, running.described(found)
+    recorded = running.recorded(observed.engine_k, observed.kmax, engine)
+    if recorded is None:
+        return None, (
+            "not known: the engine's own K follows more than the batch size; name its file or "
+            "JSON with --runs"
+        )
+    source = "inferred from the trace" if observed.engine_k else "if that is what you run"
+    return recorded, f"{running.described(recorded)}, {source}"
 
 
 def _no_prediction(error: str) -> Verdict:
@@ -219,7 +246,14 @@ def _no_fit(fit: TraceFit) -> Verdict | None:
 class _Predictor:
     """Predicts all set-ups on both halves, their resamplings and other traffic."""
 
-    def __init__(self, seen: Advice, whole: World, steps: TimedSteps, resamplings: int) -> None:
+    def __init__(
+        self,
+        seen: Advice,
+        whole: World,
+        steps: TimedSteps,
+        resamplings: int,
+        present: SetUp | None,
+    ) -> None:
         self._seen = seen
         self._loads = [load.clients for load in seen.loads]
         self._tokens = [load.share * load.tokens_per_second for load in seen.loads]
@@ -237,6 +271,7 @@ class _Predictor:
         self._none, self._warm = setups.no_speculation(), setups.warm_zero()
         self._static = [setups.static(k, seen.engine) for k in range(1, seen.kmax + 1)]
         self._ours = setups.ours(seen.kmax, seen.engine)
+        self._present = [] if present is None else [present]
 
     def predict(self, resamplings: int, *, complete: bool) -> Advice:
         """Return the advice with all predictions and without a verdict.
@@ -257,7 +292,7 @@ class _Predictor:
         self._runs.make(
             (half, each, clients)
             for half in HALVES
-            for each in (own[_OTHER[half]], self._ours)
+            for each in (own[_OTHER[half]], self._ours, *self._present)
             for clients in self._loads
         )
         native = self._best_native(own)
@@ -315,7 +350,7 @@ class _Predictor:
 
         def add(world: str, half: str, factor: int = 1) -> None:
             tuned = own[_OTHER[half]]
-            compared = (self._none, self._static[-1], native, self._ours)
+            compared = (self._none, *self._present, native, self._ours)
             named = {each.name: each for each in compared}
             if tuned.name in named:
                 named[tuned.name] = tuned
@@ -335,7 +370,8 @@ class _Predictor:
     def _interval(self, name: str, over: str = setups.NO_SPECULATION) -> Estimate:
         """Value of both halves; interval by the spread of each half's resamplings.
 
-        A resampling holds half of the trace, so the whole has half of its variance.
+        A resampling holds half of the trace, so the whole has half of its variance. The model's own
+        error comes on top.
         """
         value = self._gain(name, over)
         apart = []
@@ -345,6 +381,8 @@ class _Predictor:
             apart.append(self._speed(world, name) / self._speed(world, over) - middle)
         spread = math.sqrt(float(np.mean(np.square(apart))) / len(HALVES))
         half_width = student_t(CONFIDENCE, len(apart)) * spread
+        guessed = over == self._seen.runs and self._seen.runs_share < SELDOM
+        half_width = math.hypot(half_width, (_SELDOM_ERROR if guessed else _MODEL_ERROR) * value)
         return Estimate(value, max(value - half_width, 0.0), value + half_width)
 
     def _advice(self, own: Mapping[str, SetUp], native: SetUp) -> Advice:
@@ -356,11 +394,14 @@ class _Predictor:
         shown = msgspec.structs.replace(own[HALVES[0]], lines=table.lines)
         if self._seen.engine == "sglang":  # which of its lists is best, the halves have said
             shown = own[HALVES[0]]
-        decided = (native.name, setups.OURS)
+        decided = (native.name, setups.OURS, self._seen.runs)
+        fixed = {each.name for each in self._static}
+        present = [each for each in self._present if each.name not in fixed]
         predictions = [
             self._prediction(each, each.name in decided)
-            for each in (self._none, *self._static, shown, self._ours)
+            for each in (self._none, *self._static, *present, shown, self._ours)
         ]
+        compared = [setups.OURS, native.name, setups.NO_SPECULATION] if self._present else []
         by_clients = [self._best_fixed(clients) for clients in (*self._loads, *self._beyond)]
         left_out = list(itertools.takewhile(lambda each: each.gain <= 1.0, by_clients[::-1]))
         return msgspec.structs.replace(
@@ -368,7 +409,11 @@ class _Predictor:
             predictions=predictions,
             native=native.name,
             over_native=self._interval(setups.OURS, native.name),
-            over_kmax={name: self._interval(name, self._static[-1].name) for name in decided},
+            over_runs={
+                name: self._interval(name, self._seen.runs)
+                for name in compared
+                if name != self._seen.runs
+            },
             what_if=[self._what_if(change, native.name) for change in self._changes],
             by_clients=by_clients,
             leave_out_from=left_out[-1].clients if left_out else None,
@@ -442,11 +487,16 @@ def _kept_in_memory(observed: Observed, drafter: str) -> list[str]:
     said = f"{observed.kmax} tokens of KV behind each request"
     if observed.pool_tokens:
         said += f", {100 * running * observed.kmax / observed.pool_tokens:.2f} % of the pool"
+    first_token = (
+        "of the first token the drafter's part, which no trace tells, as it was always there: "
+        "`doctor --recipe` says about how much"
+    )
     if drafter == "draft_model":
-        return [said]
+        return [said, first_token]
     prompt = float(np.mean(prompt_tokens(observed.acceptance)))
     return [
         said,
+        first_token,
         "EAGLE and MTP before vLLM 0.33 compute the last cached block of each prompt again, at "
         f"most {100 * min(_BLOCK_TOKENS / prompt, 1.0):.1f} % of the prompts' tokens",
     ]

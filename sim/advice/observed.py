@@ -68,6 +68,9 @@ class Observed:
         kinds: all requests first, then task labels.
         overall: all loads together.
         k_share: fraction of request-steps by K.
+        ran: how often each K ran, by batch size.
+        engine_k: how often the engine would have run each K, by batch size; empty in traces of
+            older versions.
         modes: fraction of steps by mode.
         acceptance: acceptance at every output position, one record per request.
         kmax: the largest K that the engine allows.
@@ -82,6 +85,8 @@ class Observed:
     kinds: list[KindFacts]
     overall: LoadFacts
     k_share: dict[int, float]
+    ran: dict[int, Counter[int]]
+    engine_k: dict[int, Counter[int]]
     modes: dict[str, float]
     acceptance: AcceptanceData
     kmax: int
@@ -153,6 +158,8 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
     every, whole = _Positions(), _Band()
     k_counts: Counter[int] = Counter()
     modes: Counter[str] = Counter()
+    ran: dict[int, Counter[int]] = defaultdict(Counter)
+    engine_k: dict[int, Counter[int]] = defaultdict(Counter)
     capability, late, pool_tokens, contexts = None, False, None, 0
     for source, step in _all_steps(traces):
         capability = step.capability or capability
@@ -160,6 +167,9 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
         pool_tokens = step.kv_total_tokens or pool_tokens
         modes[step.mode.value] += 1
         k_counts.update(step.k)
+        ran[step.batch_size].update(step.k)
+        if step.engine_k is not None:
+            engine_k[step.batch_size][step.engine_k] += 1
         contexts += step.context_tokens
         names.read(source, step)
         for row, name in enumerate(step.ids):
@@ -184,6 +194,8 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
         kinds=[every.facts("all", kmax), *(found.facts(name, kmax) for name, found in shown)],
         overall=whole.facts(whole.seconds, clients=0),
         k_share={k: count / k_counts.total() for k, count in sorted(k_counts.items())},
+        ran=dict(ran),
+        engine_k=dict(engine_k),
         modes={mode: count / modes.total() for mode, count in modes.most_common()},
         acceptance=pool(
             [read_served_requests(trace, depth=kmax, seed=seed) for trace in traces], seed=seed

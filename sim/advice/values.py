@@ -8,6 +8,8 @@ from adaptive_spec.sim.advice.observed import KindFacts, LoadFacts
 from adaptive_spec.sim.hardware.from_trace import TraceFit
 from adaptive_spec.sim.off_policy.intervals import Estimate
 
+SELDOM = 0.1
+"""Share of the steps of requests below which what a set-up gives is guessed from others."""
 YES, NO, NOT_CLEAR, CANNOT_TELL = "yes", "no", "not clear", "cannot tell"
 
 
@@ -29,12 +31,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         worth: `YES`, `NO`, `NOT_CLEAR` or `CANNOT_TELL`.
         sentence: the answer to whether speculation is worth it.
+        runs: what would change for what the operator runs; "": nothing is predicted.
         answers: further questions, each a word or two, and their answers.
         recommended: names of the set-ups whose lines to paste, the best first.
     """
 
     worth: str
     sentence: str
+    runs: str = ""
     answers: list[tuple[str, str]]
     recommended: list[str]
 
@@ -100,7 +104,10 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
         predictions: set-ups, no speculation first.
         native: name of the engine's best own set-up.
         over_native: goodput over that, from pairs in the same worlds.
-        over_kmax: goodput and `native` over K = `kmax` at every load, likewise.
+        runs: name of the set-up that the operator runs without this package; "": not known.
+        runs_said: that, in words.
+        runs_share: share of the steps of requests that ran what it would have run.
+        over_runs: goodput, `native` and no speculation over `runs`, likewise.
         what_if: both under other traffic.
         by_clients: best fixed K by load.
         leave_out_from: smallest load from which on no K gains; None: at none that was simulated.
@@ -122,7 +129,10 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     predictions: list[Prediction] = []
     native: str = ""
     over_native: Estimate | None = None
-    over_kmax: dict[str, Estimate] = {}
+    runs: str = ""
+    runs_said: str = ""
+    runs_share: float = 0.0
+    over_runs: dict[str, Estimate] = {}
     what_if: list[WhatIf] = []
     by_clients: list[BeyondLoad] = []
     leave_out_from: int | None = None

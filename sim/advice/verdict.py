@@ -6,6 +6,7 @@ from adaptive_spec.sim.advice.setups import NO_SPECULATION, OURS
 from adaptive_spec.sim.advice.values import (
     NO,
     NOT_CLEAR,
+    SELDOM,
     YES,
     Advice,
     Fleet,
@@ -22,8 +23,6 @@ _FAIR = 0.05
 _GOOD_FIT = 0.05
 _BOTH = 0.1
 """Least share of the time on either side for which a pool of its own is worth a thought."""
-_SELDOM = 0.1
-"""Share of request-steps below which what a K gives is guessed from shallower drafts."""
 _MOST_HOURS = 1000.0
 _HOURS_PER_MONTH = 730.0
 
@@ -59,17 +58,14 @@ def decide(
             worth, recommended = NOT_CLEAR, [first.name, NO_SPECULATION]
             sentence = f"Not clear yet: {first.name} changes throughput by {gain} over none"
     answers = []
-    present = f"K = {advice.kmax}"
     if worth is not NO:
-        if native.name != present and advice.over_kmax:
-            answers.append((f"Over {present}", _over_present(advice, by_name, native)))
         answers.append((f"Plugin or {_kind(native.name)}?", _choice(advice, native)))
         answers += [("If it moves", text) for text in _moves(advice, native)]
         gpu_time = f"{_gpu_time(by_name[recommended[0]].gain, fleet)} against no speculation"
-        if fleet.gpus and native.name != present and recommended[0] in advice.over_kmax:
-            over = advice.over_kmax[recommended[0]]
+        if fleet.gpus and recommended[0] in advice.over_runs:
+            over = advice.over_runs[recommended[0]]
             saved = [f"{_saved(gain, fleet):.1f}" for gain in (over.value, over.low, over.high)]
-            gpu_time += f"; {saved[0]} ({saved[1]} to {saved[2]}) against {present}"
+            gpu_time += f"; {saved[0]} ({saved[1]} to {saved[2]}) against {_kind(advice.runs)}"
         answers.append(("GPU time", gpu_time))
         answers.append(("Price", _latency(by_name, ours, native)))
     if advice.kept_at_zero:
@@ -79,7 +75,10 @@ def decide(
     answers.append(("Sure?", _certainty(advice, resamplings)))
     if missing:
         answers.append(("Missing", f"{missing}: record with a larger K to settle them"))
-    return Verdict(worth=worth, sentence=sentence, answers=answers, recommended=recommended)
+    runs = _over_what_runs(advice, by_name, worth)
+    return Verdict(
+        worth=worth, sentence=sentence, runs=runs, answers=answers, recommended=recommended
+    )
 
 
 def _ordered(advice: Advice, ours: Prediction, native: Prediction) -> tuple[Prediction, Prediction]:
@@ -107,18 +106,24 @@ def _choice(advice: Advice, native: Prediction) -> str:
     return f"no difference shown on this traffic: plugin over {native.name} {found}"
 
 
-def _over_present(advice: Advice, by_name: dict[str, Prediction], native: Prediction) -> str:
-    """What changes for a server that runs its `num_speculative_tokens` at every load."""
-    ours = by_name[OURS]
-    before, after = by_name[f"K = {advice.kmax}"].tpot_ms[1], ours.tpot_ms[1]
-    share = advice.k_share.get(advice.kmax, 0.0)
-    # Rounds of a large K begin at harder places: its acceptance is below that of a small K.
-    seldom = f"; rough, as K = {advice.kmax} hardly ran here" if share < _SELDOM else ""
-    return (
-        f"your num_speculative_tokens at every load: plugin {_range(advice.over_kmax[OURS])}, "
-        f"{_kind(native.name)} {_range(advice.over_kmax[native.name])}, paired; TPOT p99 "
-        f"{before:.3g} -> {after:.3g} ms with the plugin{seldom}"
+def _over_what_runs(advice: Advice, by_name: dict[str, Prediction], worth: str) -> str:
+    """Say what changes for a server that runs what the operator runs."""
+    if not advice.over_runs:
+        return advice.runs_said
+    compared = [NO_SPECULATION] if worth is NO else [OURS, advice.native]
+    gains = [
+        f"{'plugin' if name == OURS else _kind(name)} {_range(advice.over_runs[name])}"
+        for name in compared
+        if name in advice.over_runs
+    ]
+    after = by_name[compared[0]].tpot_ms[1]
+    said = (
+        f"{advice.runs_said}: {', '.join(gains)} over it, paired; TPOT p99 "
+        f"{by_name[advice.runs].tpot_ms[1]:.3g} -> {after:.3g} ms"
     )
+    said += " with the plugin" if worth is not NO else ""
+    # Rounds of a large K begin at harder places: its acceptance is below that of a small K.
+    return f"{said}; rough, as that hardly ran here" if advice.runs_share < SELDOM else said
 
 
 def _moves(advice: Advice, native: Prediction) -> list[str]:

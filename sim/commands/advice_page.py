@@ -25,6 +25,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var
 h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
 dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: .25rem 1rem; }
 dt { color: var(--soft); } dd { margin: 0; }
+@media (max-width: 30rem) {
+  dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
 .answer { font-size: 1.15rem; font-weight: 600; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--line);
       border-radius: 6px; padding: .6rem .8rem; }
@@ -50,8 +52,9 @@ polyline { fill: none; stroke: var(--a); stroke-width: 2; } circle { fill: var(-
 def advice_page(advice: Advice) -> str:
     """Return the page."""
     verdict = advice.verdict
+    rows = [("You run", verdict.runs), *verdict.answers] if verdict.runs else verdict.answers
     answers = "".join(
-        f"<dt>{escape(question)}</dt><dd>{escape(text)}</dd>" for question, text in verdict.answers
+        f"<dt>{escape(question)}</dt><dd>{escape(text)}</dd>" for question, text in rows
     )
     parts = [
         f'<h1>Is speculation worth it here?</h1><p class="answer">{escape(verdict.sentence)}</p>',
@@ -116,9 +119,8 @@ def _dots(advice: Advice) -> Iterable[str]:
     def place(ratio: float) -> float:
         return 100.0 * (log(ratio) - least) / width if ratio > 0.0 else 0.0
 
-    present = f"K = {advice.kmax}"
-    runs = next((each.gain for each in advice.predictions if each.name == present), 1.0)
-    line = f'<div class="runs" style="left:{place(runs):.1f}%"></div>'
+    runs = [each.gain for each in advice.predictions if each.name == advice.runs]
+    line = "".join(f'<div class="runs" style="left:{place(gain):.1f}%"></div>' for gain in runs)
     best = advice.verdict.recommended[0]
     for each in advice.predictions:
         span = ""
@@ -130,7 +132,8 @@ def _dots(advice: Advice) -> Iterable[str]:
             f'</span><div class="track">{line}{span}<div class="dot" '
             f'style="left:{place(each.gain):.1f}%"></div></div><span>{each.gain:.2f}</span></div>'
         )
-    yield f'<p class="soft">Dashed: {present} at every load. Ratios, on a logarithmic axis.</p>'
+    dashed = f"Dashed: what you run, {escape(advice.runs)}. " if runs else ""
+    yield f'<p class="soft">{dashed}Ratios, on a logarithmic axis.</p>'
 
 
 def _best_k(advice: Advice) -> str:

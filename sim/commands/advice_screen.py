@@ -24,6 +24,8 @@ def print_advice(advice: Advice, console: Console, *, details: bool = False) -> 
     verdict = advice.verdict
     answers = Table.grid(padding=(0, 2), pad_edge=False)
     answers.add_column(no_wrap=True)
+    if verdict.runs:
+        answers.add_row("You run", Text(verdict.runs, style="bold"))
     answers.add_row("Worth it?", Text(verdict.sentence, style="bold"))
     before = ""
     for question, text in verdict.answers:

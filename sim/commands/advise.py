@@ -39,6 +39,13 @@ def advise(
     engine: Annotated[
         Engine, typer.Option(help="Whose own set-ups to compare with, and whose lines to print.")
     ] = "vllm",
+    runs: Annotated[
+        str,
+        typer.Option(
+            help="What you run without the plugin: K, the engine's own table as JSON, or a file "
+            "with it. Default: what the trace shows."
+        ),
+    ] = "",
     gpus: Annotated[
         int, typer.Option(min=0, help="GPUs that serve this traffic.", rich_help_panel=MONEY)
     ] = 0,
@@ -89,6 +96,7 @@ def advise(
     from adaptive_spec.kept_results import keep, read_kept
     from adaptive_spec.sim.advice.advice import Predicted
     from adaptive_spec.sim.advice.kept import prediction_path
+    from adaptive_spec.sim.advice.running import read_stated
     from adaptive_spec.sim.advice.values import Fleet
     from adaptive_spec.sim.commands.advice_page import advice_page
     from adaptive_spec.sim.commands.advice_screen import print_advice
@@ -98,6 +106,7 @@ def advise(
     options = {
         "engine": engine,
         "drafter": drafter,
+        "runs": read_stated(runs) if runs else "",
         "resamplings": resamplings,
         "tokens": tokens,
         "seed": seed,

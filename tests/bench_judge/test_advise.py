@@ -8,16 +8,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from adaptive_spec.config import Trace
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.advice import setups
 from adaptive_spec.sim.advice.observed import observe
 from adaptive_spec.sim.advice.worlds import recorded_world
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
-from benchmarks.judge.arms import GOODPUT, parse_arm
+from benchmarks.advise_judged import KMAX, SHARE, record, run
+from benchmarks.judge.arms import parse_arm
 from benchmarks.judge.device import DEVICES
 from benchmarks.judge.engines import EngineKind
 from benchmarks.judge.records import lines
@@ -29,9 +28,9 @@ pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="vLLM is not installed"),
 ]
 
-CLIENTS, REQUESTS, KMAX, SHARE = 32, 1000, 7, 0.06
+CLIENTS, REQUESTS = 32, 1000
 TRAFFIC = Traffic(pieces=(Piece(CLIENTS, REQUESTS),), records=("llama:code",), longest=512)
-BOUND = 0.02
+BOUND = 0.012
 
 
 @pytest.fixture(scope="module")
@@ -48,44 +47,22 @@ def engine() -> Iterator[ScriptedVllm]:
     os.environ.update(before)
 
 
-def _rate(engine: ScriptedVllm) -> float:
-    """Tokens per second until the last request was sent."""
-    served = serve(engine, TRAFFIC, jobs(TRAFFIC, "eagle", KMAX, 1))
-    seconds = engine.recorder.seconds[: served.sent]
-    steps = engine.recorder.take()[: served.sent]
-    return sum(work.emitted for work in steps) / sum(seconds)
-
-
 @pytest.fixture(scope="module")
 def trace(engine: ScriptedVllm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Steps of a server that runs K = 7, and another K in 6 % of its steps."""
-    from adaptive_spec.adapters.vllm import hooks
-
     folder = tmp_path_factory.mktemp("trace")
-    engine.use(parse_arm(GOODPUT), DEVICES["h100-8b"])
-    holder = engine.scheduler.vllm_config.scheduler_config
-    config = msgspec.structs.replace(
-        getattr(holder, hooks.ATTRIBUTE),
-        mode="shadow",
-        shadow_share=SHARE,
-        trace=Trace(directory=str(folder)),
-    )
-    setattr(holder, hooks.ATTRIBUTE, config)
-    engine.restart()
-    _rate(engine)
-    engine.scheduler.adaptive_spec.close()
-    setattr(holder, hooks.ATTRIBUTE, msgspec.structs.replace(config, trace=Trace()))
+    record(engine, f"k{KMAX}", folder, share=SHARE, traffic=TRAFFIC)
     return folder
 
 
 def test_a_trace_of_k_7_predicts_other_fixed_k(engine: ScriptedVllm, trace: Path) -> None:
     observed, steps = observe([trace]), read_timed_steps([trace])
+    assert observed.k_share[KMAX] > 0.8  # the server's own K, not the plugin's
     world = recorded_world(observed, steps, drafter="eagle", seed=0)
     errors = {}
     for k in (1, 2, 3):
-        engine.use(parse_arm(f"k{k}"), DEVICES["h100-8b"])
         predicted = world.run(setups.static(k), CLIENTS).tokens_per_second
-        errors[k] = predicted / _rate(engine) - 1.0
+        errors[k] = predicted / run(engine, parse_arm(f"k{k}"), TRAFFIC) - 1.0
     assert max(map(abs, errors.values())) <= BOUND, errors
 
 

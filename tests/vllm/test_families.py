@@ -23,7 +23,7 @@ from v2_engines import V2Engines
 
 from adaptive_spec import check_adapter
 from adaptive_spec.adapters.vllm import capability
-from adaptive_spec.adapters.vllm.recipe import kept_at_zero
+from adaptive_spec.adapters.vllm.recipe import kept_at_zero, state_bytes
 
 pytestmark = pytest.mark.engine
 
@@ -291,6 +291,21 @@ def test_recurrent_state_survives_prefix_caching(
     assert different(answers, expected, tie) == []
     assert sum(reused) >= BLOCK[family.name], "no prefix was reused"
     assert max(copied) > 0, "no state was taken from the middle of accepted drafts"
+
+
+@pytest.mark.parametrize("family", with_marks(HYBRIDS), indirect=True)
+def test_the_size_of_recurrent_states_is_the_engines(family: Served) -> None:
+    """`doctor --recipe` has no engine: it asks vLLM's classes."""
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    scheduler = family.engine().scheduler
+    held = sum(
+        len(group.layer_names) * group.kv_cache_spec.state_content_size_bytes
+        for group in scheduler.kv_cache_config.kv_cache_groups
+        if isinstance(group.kv_cache_spec, MambaSpec)
+    )
+    assert held > 0
+    assert state_bytes(scheduler.vllm_config) == held
 
 
 @pytest.mark.long

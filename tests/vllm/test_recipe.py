@@ -105,6 +105,15 @@ def test_it_says_what_no_switch_at_run_time_takes_back(models: dict[str, Path]) 
     assert kept("ngram") == ""
     draft_model = kept("draft_model", model=str(models["draft"]))
     assert "weights of the drafter" in draft_model
+    sizes = {
+        name: json.loads((models[name] / "config.json").read_bytes())
+        for name in ("target", "draft")
+    }
+    target, drafter = (
+        sizes[name]["num_hidden_layers"] * sizes[name]["hidden_size"] ** 2
+        for name in ("target", "draft")
+    )
+    assert f"about {drafter / target:.1%} more work until the first token" in draft_model
     assert "2 tokens of KV behind each running request" in draft_model
     assert "last cached block" in kept("eagle3", model=str(models["eagle3"]))
 

@@ -85,6 +85,7 @@ class Handler(BaseHTTPRequestHandler):
                 "idle_seconds": 0.0,
                 "why": f"K = 3: {HOSTILE} {LONG}",
                 "drafts_by_task": {"code": [20, 10]},
+                "label_drift": {"code": [0.75, 0.25]},
                 "last_depth": 3,
                 "last_reason": HOSTILE,
                 "estimates": {"no_speculation": 50.0, "engine_k": 80.0, "planned": 100.0},
@@ -140,6 +141,7 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert "plan raised 2" in shown
     assert re.search(r"requests with no draft accepted, for too long</td><td[^>]*>4<", shown)
     assert re.search(r">code</td><td[^>]*>50 %<", shown), "no acceptance by task label"
+    assert "first drafts: 25 %, before 75 %" in shown
     assert "+100 %" in shown  # 100 planned over 50 without speculation
     assert "+83 % to +111 %" in shown  # as its bounds are about the best K's gain
     assert "measuring 30 %" in shown

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,23 @@ def recorded_at(data: AcceptanceData, k: int) -> RecordedSteps:
         emitted=np.minimum(accepted + 1, data.offsets[record + 1] - starts),
         offsets=np.concatenate([[0], np.cumsum(np.bincount(record, minlength=data.records))]),
     )
+
+
+def recorded_with(data: AcceptanceData, choose: Callable[[int, int], int]) -> RecordedSteps:
+    """What a run records whose K is chosen by position and number of the step; with confidence."""
+    rows: list[tuple[int, int, int, int]] = []
+    owned = [0]
+    for first, end in itertools.pairwise(data.offsets.tolist()):
+        place = first
+        while place < end:
+            k = choose(place, len(rows))
+            accepted = min(int(data.accepted[place]), k)
+            rows.append((place, k, accepted, min(accepted + 1, end - place)))
+            place += accepted + 1
+        owned.append(len(rows))
+    places, verified, accepted, emitted = np.array(rows).T
+    shown = None if data.confidence is None else data.confidence[places]
+    return RecordedSteps(verified, accepted, emitted, np.array(owned), shown)
 
 
 class Correlation(NamedTuple):

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptive_spec.sim.acceptance.confidence import with_confidence
 from adaptive_spec.sim.acceptance.data import mean_accepted, steps_of
 from adaptive_spec.sim.acceptance.hazard import HazardModel, constant_model, generate
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute, observed_hazards
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 
 from .conftest import GSM8K, INSTRUCTCODER
-from .fake_records import data_of, recorded_at
+from .fake_records import data_of, recorded_at, recorded_with
 
 
 def steps(*by_request, k=3, confidence=None):
@@ -210,3 +211,27 @@ def test_real_counterfactual_lists_are_recovered_from_a_recording_at_k_5(data, f
     for k, error in bound.items():
         assert mean_accepted(recovered, k) == pytest.approx(mean_accepted(real, k), rel=error)
     assert steps_of(recovered, 5)[1].sum() == pytest.approx(steps_of(real, 5)[1].sum(), rel=0.005)
+
+
+@pytest.mark.parametrize("file", [GSM8K, INSTRUCTCODER])
+def test_mixed_k_show_that_later_drafts_are_worse_at_the_same_place(data, file):
+    """Blocks of 200 steps with another K in a run with K = 3, as mode `shadow` makes them."""
+    real = read_per_position(data / file, "eagle")
+    drawn = np.random.default_rng(3).choice([1, 2, 4, 5, 7], 100_000)
+    recorded = recorded_with(real, lambda place, row: drawn[row // 200] if row // 200 % 4 else 3)
+    made = imputed(recorded, depth=10)
+    recovered = replace(real, accepted=made.accepted, offsets=made.offsets, depth=10)
+    for k in (1, 2, 3, 5, 8):
+        assert mean_accepted(recovered, k) == pytest.approx(mean_accepted(real, k), rel=0.02)
+
+
+def test_drafts_left_out_for_their_confidence_are_accepted_less_often():
+    plain = generate(constant_model(0.7), depth=6, seed=3, records=300)
+    real = with_confidence(plain, auc=0.85, seed=1)
+    assert real.confidence is not None
+    # Drafting ends at the first draft that looks doubtful.
+    doubtful = np.append(real.confidence < 0.6, np.ones((len(real.accepted), 1), bool), axis=1)
+    recorded = recorded_with(real, lambda place, _: int(doubtful[place].argmax()))
+    made = as_data(imputed(recorded, depth=6), depth=6)
+    for k in (1, 2, 4, 6):
+        assert mean_accepted(made, k) == pytest.approx(mean_accepted(real, k), rel=0.03)

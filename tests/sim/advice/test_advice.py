@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner, Result
 
-from adaptive_spec.errors import DataError
+from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.policy import build_policy
-from adaptive_spec.sim.advice import adaptive, setups
+from adaptive_spec.sim.advice import adaptive, running, setups
 from adaptive_spec.sim.advice.advice import predict
 from adaptive_spec.sim.advice.memory import memory_cost
 from adaptive_spec.sim.advice.observed import observe
@@ -176,13 +177,14 @@ def test_where_drafting_does_not_pay_the_advice_is_no_speculation(tmp_path):
 
 
 def test_what_a_drafter_costs_while_off_is_its_pass_and_what_it_holds(found: Advice) -> None:
-    [passes, held, prompts] = found.kept_at_zero
+    [passes, held, first_token, prompts] = found.kept_at_zero
     at_1, at_4 = (1.0 - step / (step + 0.7e-3) for step in (7.1e-3, 7.4e-3))
     said = re.match(r"([\d.]+) to ([\d.]+) % of throughput for the pass", passes)
     assert said is not None
     assert float(said[1]) == pytest.approx(100 * at_4, abs=0.5)
     assert float(said[2]) == pytest.approx(100 * at_1, abs=0.5)
     assert held.startswith("2 tokens of KV behind each request")
+    assert "first token" in first_token
     assert "of the prompts' tokens" in prompts
     assert "Off keeps" in dict(found.verdict.answers)
 
@@ -339,20 +341,100 @@ def test_a_fleet_turns_the_gain_into_gpus_and_money(found):
 
 def test_the_answer_names_what_changes_for_a_server_that_runs_its_kmax(found):
     """K = 2 at both loads is what the operator has; gains over none say nothing of that."""
-    fixed = next(each for each in found.predictions if each.name == f"K = {found.kmax}")
-    ours = next(each for each in found.predictions if each.name == "goodput")
-    over = found.over_kmax["goodput"]
+    assert found.runs == "K = 2"
+    by_name = {each.name: each for each in found.predictions}
+    fixed, ours = by_name["K = 2"], by_name["goodput"]
+    over = found.over_runs["goodput"]
     assert over.value == pytest.approx(ours.gain / fixed.gain)
     assert over.low <= over.value <= over.high
-    answers = dict(decide(found, Fleet(gpus=10), "", 2).answers)
-    if found.native == fixed.name:
-        assert f"Over {fixed.name}" not in answers
-        found = msgspec.structs.replace(found, native="goodput")
-        answers = dict(decide(found, Fleet(gpus=10), "", 2).answers)
-    said = answers[f"Over {fixed.name}"]
-    assert f"plugin {100 * (over.value - 1):+.1f} %" in said
-    assert f"{fixed.tpot_ms[1]:.3g} -> {ours.tpot_ms[1]:.3g} ms" in said
-    assert f"against {fixed.name}" in answers["GPU time"]
+    verdict = decide(found, Fleet(gpus=10), "", 2)
+    assert verdict.runs.startswith("K = 2 at every load, inferred from the trace: plugin ")
+    assert f"plugin {100 * (over.value - 1):+.1f} %" in verdict.runs
+    assert f"{fixed.tpot_ms[1]:.3g} -> {ours.tpot_ms[1]:.3g} ms" in verdict.runs
+    if verdict.recommended[0] in found.over_runs:
+        assert "against fixed K = 2" in dict(verdict.answers)["GPU time"]
+
+
+@pytest.fixture(scope="module")
+def table_trace(paying: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Traces of a server whose own table has K = 2 for up to 2 requests and K = 1 for more."""
+    folder = shutil.copytree(paying, tmp_path_factory.mktemp("table") / "trace")
+    for path in folder.glob("*/steps-*.jsonl"):
+        rows = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+        for row in rows:
+            row["engine_k"] = 2 if row["batch_size"] <= 2 else 1
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    return sorted(folder.iterdir())
+
+
+def test_a_table_is_read_from_the_trace_and_compared(table_trace: list[Path]) -> None:
+    """At 1 request it is K = 2, at 4 it is K = 1; a statement of it says the same."""
+    predicted = predict(table_trace, resamplings=2, tokens=200)
+    found = predicted.conclude()
+    by_name = {each.name: each for each in found.predictions}
+    assert found.runs == "your table"
+    table = by_name[found.runs].by_load
+    assert table[0] == by_name["K = 2"].by_load[0]
+    assert table[-1] == by_name["K = 1"].by_load[-1]
+    over = found.over_runs["goodput"]
+    assert over.value == pytest.approx(by_name["goodput"].gain / by_name[found.runs].gain)
+    assert set(found.over_runs) == {"goodput", found.native, "none"}
+    assert "K = 2 up to 2, K = 1 at more requests), inferred from the trace: " in found.verdict.runs
+    assert "what you run, your table" in advice_page(found)
+    same = predict(table_trace, resamplings=2, tokens=200, runs="[[1, 2, 2], [3, 9, 1]]").conclude()
+    assert same.over_runs == found.over_runs
+    assert same.runs_share == found.runs_share
+
+
+def test_a_k_that_follows_more_than_the_batch_size_is_not_taken_for_a_table() -> None:
+    moving = {1: Counter({1: 60, 3: 40}), 4: Counter({1: 50, 2: 50})}
+    assert running.recorded(moving, 3, "sglang") is None
+    by_size = {
+        1: Counter({3: 99, 1: 1}),
+        2: Counter({1: 1}),
+        4: Counter({3: 100}),
+        9: Counter({2: 99}),
+    }
+    found = running.recorded(by_size, 3, "vllm")
+    assert found is not None
+    assert found.options == {"table": [[1, 4, 3], [5, 9, 2]]}
+    assert running.recorded(by_size, 3, "sglang") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "at_1", "at_40"),
+    [
+        ("2", 2, 2),
+        ('{"method": "eagle", "num_speculative_tokens": 2}', 2, 2),
+        ("[[3, 64, 1], [1, 2, 2]]", 2, 1),
+        ('{"num_speculative_tokens_per_batch_size": [[1, 8, 2], [9, 64, 0]]}', 2, 0),
+        ('{"4": 2, "50": 1}', 2, 1),
+        ('{"ema_alpha": 0.5, "1": {"candidate_steps": [1, 2]}}', None, None),
+    ],
+)
+def test_what_runs_can_be_stated_as_each_engine_has_it(text, at_1, at_40):
+    made = running.stated(text, 2, "vllm")
+    assert (made.fixed_k(1), made.fixed_k(40)) == (at_1, at_40)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[2, 8, 1]]", "must begin at batch size 1"),
+        ("[[1, 8]]", "`array` of length 3"),
+        ("[]", "is empty"),
+        ("{}", "expected K, a file, or JSON"),
+        ('{"1": {"candidate_steps": []}}', "candidate_steps"),
+        ('{"1": {"steps": [1]}}', "unknown field `steps`"),
+        ("9", "K is 1 to 2, the largest K of the trace"),
+        ("nowhere.json", "No such file"),
+    ],
+)
+def test_what_was_not_understood_is_named_in_one_line(text, said):
+    with pytest.raises(ConfigError, match=re.escape(said)) as raised:
+        running.stated(running.read_stated(text), 2, "vllm")
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).startswith("--runs ")
 
 
 def test_loads_that_were_not_recorded_are_called_extrapolated(found):
