@@ -37,6 +37,8 @@ from adaptive_spec.step import FloatArray, IntArray
 ENOUGH = 100
 """Observations of a draft position below which its hazard is taken from shallower ones."""
 
+UNKNOWN, MANY = -1, 254
+
 _NEWTON_STEPS = 20
 _PRIOR = 10.0
 """Weight of taking confidence for a probability, in drafts."""
@@ -52,6 +54,8 @@ class RecordedSteps:
         emitted: [S] tokens kept, 1..accepted + 1; less than accepted + 1 where a stop cut it off.
         offsets: [R + 1] request r owns steps offsets[r]..offsets[r + 1] - 1.
         confidence: [S, D] maximum draft probability at each draft position, or None.
+        proposed: [S] drafts that a drafter which looks text up has found, `MANY` where nothing but
+            the step has limited them, `UNKNOWN` where it was not asked; None for other drafters.
     """
 
     verified: IntArray
@@ -59,6 +63,7 @@ class RecordedSteps:
     emitted: IntArray
     offsets: IntArray
     confidence: NDArray[np.float32] | None = None
+    proposed: IntArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +75,14 @@ class Imputed:
         offsets: [R + 1].
         confidence: [P, depth] float32, or None.
         open_ends: share of steps that accepted all they verified.
+        proposed: [P] uint8, or None.
     """
 
     accepted: NDArray[np.uint8]
     offsets: IntArray
     confidence: NDArray[np.float32] | None
     open_ends: float
+    proposed: NDArray[np.uint8] | None = None
 
 
 def impute(steps: RecordedSteps, depth: int, random: np.random.Generator) -> Imputed:
@@ -90,7 +97,8 @@ def impute(steps: RecordedSteps, depth: int, random: np.random.Generator) -> Imp
     hazards, seen = observed_hazards(steps)
     falling = _falling(hazards, seen)
     beyond = _beyond(steps, hazards)
-    falling[1:] = np.minimum(falling[1:], falling[0] * _loss_behind_first(steps, beyond))
+    if steps.proposed is None:
+        falling[1:] = np.minimum(falling[1:], falling[0] * _loss_behind_first(steps, beyond))
     begins = np.concatenate([[0], np.cumsum(steps.emitted)])
     step_of = np.repeat(np.arange(len(steps.emitted)), steps.emitted)
     inside: IntArray = np.arange(begins[-1]) - begins[step_of]
@@ -111,7 +119,33 @@ def impute(steps: RecordedSteps, depth: int, random: np.random.Generator) -> Imp
     if steps.confidence is not None:
         confidence = _confidence(steps.confidence, accepted, step_of, inside, record_end, depth)
     open_ends = float((steps.accepted == steps.verified).mean())
-    return Imputed(accepted, offsets, confidence, open_ends)
+    proposed = _proposed(steps, step_of, inside, accepted, depth, random)
+    return Imputed(accepted, offsets, confidence, open_ends, proposed)
+
+
+def _proposed(
+    steps: RecordedSteps,
+    step_of: IntArray,
+    inside: IntArray,
+    accepted: NDArray[np.uint8],
+    depth: int,
+    random: np.random.Generator,
+) -> NDArray[np.uint8] | None:
+    """[P] drafts found at every position; None for a drafter that always makes some.
+
+    Along a copy that was found, there is what is left of it. Elsewhere something is found where a
+    draft is accepted, and otherwise as often as in the steps that accepted nothing.
+    """
+    if steps.proposed is None:
+        return None
+    at_start = steps.proposed[step_of]
+    left: IntArray = np.where(at_start == MANY, depth, np.minimum(at_start - inside, depth))
+    vain = (steps.proposed != UNKNOWN) & (steps.accepted == 0)
+    share = float((steps.proposed[vain] > 0).mean()) if vain.any() else 1.0
+    drawn = (accepted > 0) | (random.random(len(accepted)) < share)
+    known = (at_start != UNKNOWN) & ((inside == 0) | (left > 0))
+    found: NDArray[np.uint8] = np.where(known, left, np.where(drawn, depth, 0)).astype(np.uint8)
+    return found
 
 
 def observed_hazards(steps: RecordedSteps) -> tuple[FloatArray, IntArray]:
@@ -155,10 +189,17 @@ def _beyond(steps: RecordedSteps, hazards: FloatArray) -> FloatArray:
     """[S] probability that one more draft than was verified would have been accepted.
 
     By its confidence, where that is known: drafts are left out because theirs is low, so the
-    hazards of those that were verified say too much.
+    hazards of those that were verified say too much. A drafter that has found nothing would not
+    have drafted it; where it was not asked, it would have as often as elsewhere.
     """
     verified, accepted = steps.verified, steps.accepted
     found: FloatArray = hazards[np.minimum(verified, len(hazards) - 1)]
+    if steps.proposed is not None:
+        known = steps.proposed != UNKNOWN
+        share = float((steps.proposed[known] > 0).mean()) if known.any() else 1.0
+        # Behind the last draft the text has grown: something else may match.
+        found = np.where(steps.proposed > accepted, found, share * found)
+        return np.where(steps.proposed == 0, 0.0, found)
     if steps.confidence is None:
         return found
     places = np.arange(steps.confidence.shape[1])

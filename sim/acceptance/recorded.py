@@ -34,8 +34,8 @@ def read_step_trace(
 
     A step with K = 0 says nothing about drafts: its token continues runs by a draw, as any fully
     accepted step's does. So a trace of a policy that was mostly off is mostly imputed; `source`
-    gives the share. Where an n-gram drafter had nothing to propose the trace has K = 0 as well
-    and can't be told from a decision, which overstates such a drafter.
+    gives the share. Where an n-gram drafter had nothing to propose, `available` tells that from a
+    decision; a trace of an older version lacks it, which overstates such a drafter.
 
     Args:
         path: a folder with ``steps-*.jsonl``, or one such file; format:
@@ -209,6 +209,7 @@ def imputed_data(
         depth=depth,
         confidence=imputed.confidence,
         temperature=temperature,
+        proposed=imputed.proposed,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.acceptance.imputation import RecordedSteps
+from adaptive_spec.sim.acceptance.imputation import MANY, UNKNOWN, RecordedSteps
 from adaptive_spec.sim.step_trace import RecordedStep, TaskNames
 from adaptive_spec.step import IntArray
 
@@ -45,13 +45,23 @@ class RequestRows:
     _first: dict[int, _First] = field(default_factory=dict)
     _request: array[int] = field(default_factory=lambda: array("q"))
     _counts: array[int] = field(default_factory=lambda: array("B"))
-    """K, accepted, emitted, and values of confidence of each row."""
+    """K, accepted, emitted, values of confidence, and 1 + drafts found of each row."""
     _signal: array[float] = field(default_factory=lambda: array("f"))
     _names: TaskNames = field(default_factory=TaskNames)
+    _looks_up: bool = False
+    """The drafter looks text up, and may find nothing."""
+    _step: RecordedStep | None = None
+    _asked: int = 0
+    """Drafts that the drafter was asked for before this step."""
 
     def add(self, request: int, step: RecordedStep, row: int) -> None:
         """Take up a step of a request, numbered by first appearance."""
         self._names.read(0, step)
+        if step is not self._step:
+            if step.capability is not None:
+                self._looks_up = not step.capability.off_pass
+            before, self._step = self._step, step
+            self._asked = 0 if before is None or before.process != step.process else before.depth
         self.found = max(self.found, request + 1)
         emitted = step.emitted[row]
         if request % self.stride or not emitted:
@@ -66,17 +76,30 @@ class RequestRows:
         signal = step.late_confidence if step.confidence is None else step.confidence
         shown = [] if signal is None else signal[row]
         self._request.append(request)
-        self._counts.extend((step.k[row], step.accepted[row], emitted, len(shown)))
+        proposed = self._proposed(step, row)
+        self._counts.extend((step.k[row], step.accepted[row], emitted, len(shown), 1 + proposed))
         self._signal.extend(np.nan if value is None else value for value in shown)
         if len(self._request) > MOST_ROWS:
             self._thin()
+
+    def _proposed(self, step: RecordedStep, row: int) -> int:
+        """Return the drafts that were found, `UNKNOWN` or `MANY`."""
+        if not self._looks_up or step.available is None or step.possible is None:
+            return UNKNOWN
+        if step.planned_k is not None and step.k[row] < step.planned_k[row]:
+            return step.k[row]  # planned before they were looked up
+        if not self._asked:
+            return UNKNOWN
+        available = step.available[row]
+        # With so many drafts it is the step that limits them, or the request's end.
+        return available if available < min(self._asked, step.possible[row]) else MANY
 
     def _thin(self) -> None:
         """Leave out every other request."""
         self.stride *= 2
         request = np.array(self._request)
         kept = request % self.stride == 0
-        counts = np.array(self._counts).reshape(-1, 4)
+        counts = np.array(self._counts).reshape(-1, 5)
         signal = np.array(self._signal)[np.repeat(kept, counts[:, 3])]
         self._request = array("q", request[kept].tobytes())
         self._counts = array("B", counts[kept].tobytes())
@@ -98,7 +121,7 @@ class RequestRows:
         request = np.frombuffer(self._request, dtype=np.int64)
         if not len(request):
             raise DataError(f"{source}: no decode steps in this trace")
-        counts = np.frombuffer(self._counts, dtype=np.uint8).reshape(-1, 4)
+        counts = np.frombuffer(self._counts, dtype=np.uint8).reshape(-1, 5)
         order = np.argsort(request, kind="stable")
         # A request that has emitted has a first step, and numbers ascend.
         per_request = np.bincount(request)
@@ -110,6 +133,7 @@ class RequestRows:
             emitted=emitted,
             offsets=offsets.astype(np.int64),
             confidence=self._confidence(source, counts[:, 3], order),
+            proposed=counts[order, 4].astype(np.int64) - 1 if self._looks_up else None,
         )
 
     def _confidence(

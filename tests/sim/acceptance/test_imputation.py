@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from adaptive_spec.sim.acceptance.confidence import with_confidence
 from adaptive_spec.sim.acceptance.data import mean_accepted, steps_of
 from adaptive_spec.sim.acceptance.hazard import HazardModel, constant_model, generate
-from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute, observed_hazards
+from adaptive_spec.sim.acceptance.imputation import (
+    MANY,
+    UNKNOWN,
+    RecordedSteps,
+    impute,
+    observed_hazards,
+)
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 
 from .conftest import GSM8K, INSTRUCTCODER
@@ -77,6 +83,46 @@ def test_steps_without_speculation_take_the_first_positions_hazard():
     after_off = made.accepted[2::7]  # tokens: 2, 1, 3, 1; the K = 0 step is the third
     share = (after_off > 0).mean()
     assert share == pytest.approx(2 / 3, abs=0.07)
+
+
+def copies(positions=60_000):
+    """Runs that a look-up copies, between text in which it finds nothing, or what is wrong."""
+    random = np.random.default_rng(5)
+    accepted, proposed = [], []
+    while len(accepted) < positions:
+        run = int(random.geometric(0.35)) - 1 if random.random() < 0.5 else 0
+        finds = run > 0 or random.random() < 0.3
+        accepted += [run - place for place in range(run + 1)]
+        proposed += [8] * run + [8 * finds]
+    ends = np.minimum(np.array(accepted), np.arange(len(accepted))[::-1])
+    data = data_of(np.minimum(ends, 8).tolist())
+    return replace(data, proposed=np.array(proposed, dtype=np.uint8))
+
+
+@pytest.mark.parametrize("asked_for", [3, 8])
+def test_what_a_look_up_does_not_find_is_not_drafted(asked_for):
+    truth = copies()
+    ks, rows, place = (asked_for, asked_for, 0, 1), [], 0
+    while place < len(truth.accepted):
+        wanted = ks[len(rows) % 4]
+        found = int(truth.proposed[place])
+        verified = min(wanted, found)
+        accepted = min(int(truth.accepted[place]), verified)
+        emitted = min(accepted + 1, len(truth.accepted) - place)
+        rows.append((verified, accepted, emitted, found if wanted else UNKNOWN))
+        place += accepted + 1
+    verified, accepted, emitted, found = np.array(rows).T
+    found = np.where(found == 8, MANY, found)
+    recorded = RecordedSteps(verified, accepted, emitted, np.array([0, len(rows)]), None, found)
+    made = imputed(recorded)
+    data = replace(as_data(made), proposed=made.proposed)
+    for k in (1, asked_for):
+        limit = np.minimum(k, truth.proposed)
+        wanted = np.minimum(truth.accepted, limit).mean()
+        assert np.minimum(data.accepted, np.minimum(k, data.proposed)).mean() == pytest.approx(
+            wanted, rel=0.05
+        )
+    assert (data.proposed > 0).mean() == pytest.approx((truth.proposed > 0).mean(), rel=0.03)
 
 
 def test_a_recording_without_drafts_is_refused():

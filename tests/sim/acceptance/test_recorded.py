@@ -13,7 +13,10 @@ from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.sim.acceptance import request_rows
 from adaptive_spec.sim.acceptance.data import steps_of
+from adaptive_spec.sim.acceptance.imputation import MANY, UNKNOWN
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
+from adaptive_spec.sim.step_trace import read_request_steps
+from adaptive_spec.step import Level
 from tests import steps as made
 from tests.sim.recorded_steps import step_row as step
 from tests.sim.recorded_steps import write_steps as write
@@ -123,6 +126,33 @@ def test_what_the_trace_writer_writes_replays_as_it_ran(tmp_path):
         assert min(data.accepted[position], verified) == accepted
         position += accepted + 1
     assert position == len(data.accepted)
+
+
+def test_drafts_that_were_not_found_are_told_from_those_that_were_not_wanted(tmp_path):
+    looks_up = {"level": Level.FULL, "max_draft_tokens": 3, "off_pass": False}
+
+    def row(number, k, accepted, available, depth=3, **columns):
+        known = {"available": [available], "possible": [9], "depth": depth}
+        return step(number, ["a"], [k], [accepted], **known, **columns)
+
+    write(
+        tmp_path / "steps-1-000000.jsonl",
+        row(1, 3, 1, 3, capability=looks_up),  # nobody knows how many there were
+        row(2, 0, 0, 0),  # asked for 3, none found
+        row(3, 1, 0, 2),  # two found, one of them verified
+        row(4, 2, 2, 2, planned_k=[3]),  # planned before they were looked up
+        row(5, 3, 0, 3, depth=0),  # all that were wanted
+        row(6, 0, 0, 0),  # not asked
+    )
+    rows = request_rows.RequestRows()
+    for number, found, place in read_request_steps(tmp_path):
+        rows.add(number, found, place)
+    proposed = rows.steps("a test").proposed
+    assert proposed.tolist() == [UNKNOWN, 0, 2, 2, MANY, UNKNOWN]
+    data = read_step_trace(tmp_path, depth=3)
+    # Steps begin at 0, 2, 3, 4, 7 and 8.
+    assert data.proposed[[2, 3, 4, 5, 7]].tolist() == [0, 2, 2, 1, 3]
+    assert data.accepted[2] == 0
 
 
 def test_confidence_and_temperature_of_a_trace_are_kept(tmp_path):
