@@ -1,6 +1,6 @@
 """Do the intervals of `adaptive-spec advise` hold what the judge then runs?
 
-    python benchmarks/advise_judged.py    # in the environment `vllm`, two minutes
+    python benchmarks/advise_judged.py [eagle | ngram]    # in the environment `vllm`, two minutes
 
 Three servers of the judge record 1,200 requests each: one runs K = 7, one vLLM's table (both in
 mode `shadow`, with another K in 6 % of the steps), one the plugin. From each trace the gains of the
@@ -16,6 +16,8 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -34,7 +36,9 @@ KMAX = 7
 SHARE = 0.06
 DEVICE = DEVICES["h100-8b"]
 PIECES = Piece(8, 200), Piece(32, 400), Piece(96, 600)
-TRAFFIC = Traffic(pieces=PIECES, records=("llama:both",), longest=512)
+RECORDS = {"eagle": "llama:both", "ngram": "llama:code"}
+"""Recorded acceptance by method of drafting."""
+TRAFFIC = Traffic(pieces=PIECES, records=(RECORDS["eagle"],), longest=512)
 TABLE = "table:1-16=5,17-64=3,65-512=1"
 RUNS = {"K = 7": f"k{KMAX}", "table": TABLE, "plugin": f"k{KMAX}"}
 """The engine's own settings by trace."""
@@ -42,7 +46,7 @@ RUNS = {"K = 7": f"k{KMAX}", "table": TABLE, "plugin": f"k{KMAX}"}
 
 def speed(engine: ScriptedVllm, traffic: Traffic = TRAFFIC) -> float:
     """Tokens per second until the last request was sent."""
-    served = serve(engine, traffic, jobs(traffic, "eagle", KMAX, 1))
+    served = serve(engine, traffic, jobs(traffic, engine.kind.method, KMAX, 1))
     seconds = sum(engine.recorder.seconds[: served.sent])
     return sum(work.emitted for work in engine.recorder.take()[: served.sent]) / seconds
 
@@ -83,21 +87,24 @@ def own_set_up(prediction: Prediction) -> Arm:
 def main() -> int:
     """Record, predict, run and print; return how many intervals do not hold what ran."""
     os.environ.update(ENVIRONMENT)
-    engine = ScriptedVllm(EngineKind("eagle", KMAX))
+    method = sys.argv[1] if len(sys.argv) > 1 else "eagle"
+    traffic = msgspec.structs.replace(TRAFFIC, records=(RECORDS[method],))
+    engine = ScriptedVllm(EngineKind(method, KMAX))
     arms = NONE, f"k{KMAX}", TABLE, GOODPUT
-    ran = {arm: run(engine, parse_arm(arm)) for arm in arms}
+    ran = {arm: run(engine, parse_arm(arm), traffic) for arm in arms}
     outside = 0
     print("recorded  set-up      over    predicted               the judge's")
     with tempfile.TemporaryDirectory() as kept:
         for name, runs in RUNS.items():
             folder = Path(kept, name)
             folder.mkdir()
-            record(engine, runs, folder, share=0.0 if name == "plugin" else SHARE)
-            advice = predict([folder], drafter="eagle").advice
+            share = 0.0 if name == "plugin" else SHARE
+            record(engine, runs, folder, share=share, traffic=traffic)
+            advice = predict([folder], drafter=method).advice
             by_name = {each.name: each for each in advice.predictions}
             found = [(OURS, NO_SPECULATION, by_name[OURS].interval, ran[GOODPUT] / ran[NONE])]
             truths = {OURS: ran[GOODPUT], NO_SPECULATION: ran[NONE]}
-            truths[advice.native] = run(engine, own_set_up(by_name[advice.native]))
+            truths[advice.native] = run(engine, own_set_up(by_name[advice.native]), traffic)
             found += [
                 (each, "runs", interval, truths[each] / ran[runs])
                 for each, interval in advice.over_runs.items()
