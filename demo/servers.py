@@ -110,7 +110,7 @@ def servers_for(arms: Sequence[Arm], files: Files, keep: bool) -> Iterator[list[
     With `keep` they stay if all went well.
     """
     require_memory(len(arms))
-    environment = server_environment(files)
+    environment = server_environment()
     with ExitStack() as stack:
         guard = Guard()
         stack.callback(guard.close)
