@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .model import jobs
 from .page import Page
-from .status import counts_of, mean_k, mode_of, read_status
+from .status import counts_of, k_of_drafting, mode_of, read_status
 from .traffic import Client, ClosedLoop
 from .view import PhaseView
 
@@ -55,13 +55,14 @@ class Second(NamedTuple):
     Attributes:
         time: of the later one, seconds since the watcher began.
         concurrency: as asked for.
-        k: drafts verified per request and step.
+        k: drafts verified per request and step, where any were: text that copies nothing has none
+            at any load. None if there were none at all.
         rate: tokens per second.
     """
 
     time: float
     concurrency: int
-    k: float
+    k: float | None
     rate: float
 
 
@@ -88,7 +89,7 @@ class Watcher:
             phase.counts += counts
             phase.counted_seconds += phase.seconds
             rate = counts["emitted"] / phase.seconds
-            second = Second(now - self._began, phase.concurrency, mean_k(counts), rate)
+            second = Second(now - self._began, phase.concurrency, k_of_drafting(counts), rate)
             self.seconds.append(second)
         phase.mode = mode_of(status, self._last)
         phase.status, phase.before = status, self._last

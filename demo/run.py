@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .options import Options
 
 PHASE_SECONDS = {1: 10.0, 4: 10.0, 16: 16.0}
-ACT_ONE_TOKENS = 96
+ACT_ONE_TOKENS = 80
 MODELS_SECONDS, SERVER_SECONDS = 10.0, 30.0
 WARM_UP_SECONDS, REPEAT_SECONDS = 24.0, 76.0
 """Of four servers on two idle cores: benchmarks/results/demo.json."""

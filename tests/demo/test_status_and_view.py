@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from rich.console import Console
 from benchmarks.bench_pair.prompts import Job
 from demo.act_one import Phase, Watcher
 from demo.errors import DemoError
-from demo.status import acceptance, mean_k, require_sound, shares
+from demo.status import acceptance, k_of_drafting, mean_k, require_sound, shares
 from demo.traffic import Answer
 from demo.view import PhaseView
 
@@ -43,6 +44,10 @@ def test_watcher_counts_within_phases() -> None:
     assert second.counts["emitted"] == 140
     assert acceptance(second.counts) == pytest.approx(0.5)
     assert mean_k(second.counts) == pytest.approx(2.0)
+    assert k_of_drafting(second.counts) == pytest.approx(2.0)
+    some = second.counts + Counter({"0": 70})  # a request that copies nothing
+    assert (mean_k(some), k_of_drafting(some)) == (pytest.approx(1.0), pytest.approx(2.0))
+    assert k_of_drafting(Counter({"0": 70})) is None
     assert shares(second.counts) == [0, 0, 1, 0, 0, 0, 0]
     assert (first.mode, second.mode) == ("on", "off_warm")
     assert watcher.seconds == [(3.0, 1, 2.0, 20.0), (4.0, 4, 2.0, 140.0)]
