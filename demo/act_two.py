@@ -20,7 +20,7 @@ from .traffic import ACCEPTED_TOKENS, DRAFT_TOKENS, Client, serve_all
 
 WARM_UP_SEED = 90
 REPEAT_SEED = 100
-WARM_UP_TOKENS, TOKENS = 24, 64
+WARM_UP_TOKENS, TOKENS = 24, 48
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 PHASE_SECONDS = {1: 10.0, 4: 10.0, 16: 16.0}
 ACT_ONE_TOKENS = 80
 MODELS_SECONDS, SERVER_SECONDS = 10.0, 30.0
-WARM_UP_SECONDS, REPEAT_SECONDS = 24.0, 76.0
-"""Of four servers on two idle cores: benchmarks/results/demo.json."""
+WARM_UP_SECONDS, REPEAT_SECONDS = 60.0, 115.0
+"""Of four servers on two cores that have little else to do."""
 PATIENCE_SECONDS, ENOUGH_REPEATS = 720.0, 2
 """A repeat that would end later than this is left out, if there are enough to show a spread."""
 NEEDED = ("vllm", "msgspec", "numpy", "httpx", "rich", "matplotlib")
