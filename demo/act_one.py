@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.bench_pair.prompts import endless_jobs
-
-from .status import counts_of, mode_of, read_status
+from .model import jobs
+from .page import Page
+from .status import counts_of, k_of_drafting, mode_of, read_status
 from .traffic import Client, ClosedLoop
 from .view import PhaseView
 
@@ -49,10 +49,33 @@ class Phase:
         return self.counts["emitted"] / self.counted_seconds if self.counted_seconds else 0.0
 
 
-class Watcher:
-    """Follows a server's status through the phases."""
+class Second(NamedTuple):
+    """Between two status files.
 
-    def __init__(self) -> None:
+    Attributes:
+        time: of the later one, seconds since the watcher began.
+        concurrency: as asked for.
+        k: drafts verified per request and step, where any were: text that copies nothing has none
+            at any load. None if there were none at all.
+        rate: tokens per second.
+    """
+
+    time: float
+    concurrency: int
+    k: float | None
+    rate: float
+
+
+class Watcher:
+    """Follows a server's status through the phases.
+
+    Attributes:
+        seconds: what every status file said.
+    """
+
+    def __init__(self, began: float = 0.0) -> None:
+        self.seconds: list[Second] = []
+        self._began = began
         self._last: dict[str, Any] = {}
         self._last_time = 0.0
 
@@ -62,8 +85,12 @@ class Watcher:
             return False
         if self._last:
             phase.seconds = now - self._last_time
-            phase.counts += counts_of(status) - counts_of(self._last)
+            counts = counts_of(status) - counts_of(self._last)
+            phase.counts += counts
             phase.counted_seconds += phase.seconds
+            rate = counts["emitted"] / phase.seconds
+            second = Second(now - self._began, phase.concurrency, k_of_drafting(counts), rate)
+            self.seconds.append(second)
         phase.mode = mode_of(status, self._last)
         phase.status, phase.before = status, self._last
         self._last, self._last_time = status, now
@@ -77,14 +104,17 @@ async def run_act_one(
     phases: Sequence[tuple[int, float]],
     max_tokens: int,
     view: PhaseView,
+    page: Page,
 ) -> list[Phase]:
     """Run phases of (concurrency, seconds); what was seen in each.
 
     Raises DemoError if a request fails.
     """
-    watcher, done = Watcher(), [Phase(concurrency) for concurrency, _ in phases]
+    watcher = Watcher(time.monotonic())
+    done = [Phase(concurrency) for concurrency, _ in phases]
     async with Client(url) as client:
-        loop = ClosedLoop(client, endless_jobs(prompts, max_tokens, SEED))
+        loop = ClosedLoop(client, jobs(prompts, max_tokens, SEED))
+        page.seconds, page.answers = watcher.seconds, loop.answers
         try:
             with view.showing(done):
                 for phase, (concurrency, seconds) in zip(done, phases, strict=True):
@@ -93,10 +123,10 @@ async def run_act_one(
                     while time.monotonic() < phase.began + seconds:
                         await asyncio.sleep(POLL_SECONDS)
                         loop.raise_failure()
-                        if watcher.update(phase, read_status(status_file), time.monotonic()):
-                            view.changed(phase)
+                        watcher.update(phase, read_status(status_file), time.monotonic())
+                        view.changed(phase, loop.answers)
                     phase.ended = time.monotonic()
-                    view.ended(phase)
+                    view.ended(phase, loop.answers)
                 await loop.drain()
         finally:
             await loop.cancel()

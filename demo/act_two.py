@@ -7,19 +7,20 @@ gets slower or faster meets all of them alike.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from benchmarks.bench_pair.names import KINDS
-from benchmarks.bench_pair.prompts import Job, endless_jobs
+from benchmarks.bench_pair.prompts import Job
 
+from .model import KINDS, jobs
 from .servers import Server, alone
-from .traffic import ACCEPTED_TOKENS, DRAFT_TOKENS, DRAFTS, Client, serve_all
+from .traffic import ACCEPTED_TOKENS, DRAFT_TOKENS, Client, serve_all
 
 WARM_UP_SEED = 90
 REPEAT_SEED = 100
-WARM_UP_TOKENS, TOKENS = 24, 64
+WARM_UP_TOKENS, TOKENS = 24, 48
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Cell:
 
     Attributes:
         seconds: from the first request sent to the last answer received.
-        tokens: emitted; the same for every arm.
+        tokens: emitted.
         requests: answered.
-        request_steps: steps times requests in them, prefill aside.
         drafted, accepted: draft tokens, by the engine's own counters.
+        texts: a digest of each answer.
     """
 
     arm: str
@@ -40,9 +41,9 @@ class Cell:
     seconds: float
     tokens: int
     requests: int
-    request_steps: int
     drafted: int
     accepted: int
+    texts: tuple[str, ...] = ()
 
     @property
     def tokens_per_second(self) -> float:
@@ -50,9 +51,17 @@ class Cell:
         return self.tokens / self.seconds
 
     @property
+    def request_steps(self) -> int:
+        """Steps times requests in them, prefill aside: each emits what it accepted and one more.
+
+        Drafts that are accepted behind an answer's end are counted, too, so it is a little low.
+        """
+        return max(self.tokens - self.requests - self.accepted, 1)
+
+    @property
     def accepted_per_step(self) -> float:
         """Accepted drafts per request and step: 1 more than that bounds any speed-up."""
-        return self.accepted / max(self.request_steps, 1)
+        return self.accepted / self.request_steps
 
 
 def requests_for(concurrency: int) -> int:
@@ -74,7 +83,7 @@ async def warm_up(
 ) -> None:
     """A discarded round for every arm."""
     for place, concurrency in enumerate(concurrencies):
-        endless = endless_jobs(prompts, WARM_UP_TOKENS, WARM_UP_SEED + place)
+        endless = jobs(prompts, WARM_UP_TOKENS, WARM_UP_SEED + place)
         todo = list(islice(endless, max(concurrency, len(KINDS))))
         for server in servers:
             async with alone(server, servers), Client(server.url) as client:
@@ -101,7 +110,7 @@ async def measure(
             break
         for place, concurrency in enumerate(concurrencies):
             seed = REPEAT_SEED + repeat * len(concurrencies) + place
-            todo = list(islice(endless_jobs(prompts, TOKENS, seed), requests_for(concurrency)))
+            todo = list(islice(jobs(prompts, TOKENS, seed), requests_for(concurrency)))
             row = []
             for server in rotated(servers, repeat + place):
                 row.append(await _cell(server, servers, todo, concurrency, repeat))
@@ -116,23 +125,19 @@ async def _cell(
 ) -> Cell:
     async with alone(server, servers), Client(server.url) as client:
         before = await client.counters()
-        seconds = await serve_all(client, todo, concurrency)
+        seconds, answers = await serve_all(client, todo, concurrency)
         after = await client.counters()
-    drafts, drafted, accepted = (
-        round(after[name] - before[name]) for name in (DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS)
+    drafted, accepted = (
+        round(after[name] - before[name]) for name in (DRAFT_TOKENS, ACCEPTED_TOKENS)
     )
-    tokens = sum(job.max_tokens for job in todo)
-    # A static K drafts in each step. Ours doesn't, but wastes no draft at a request's end, so
-    # that each step emits what it accepted and one token more.
-    static = server.arm.k not in (-1, None)
     return Cell(
         arm=server.arm.name,
         concurrency=concurrency,
         repeat=repeat,
         seconds=seconds,
-        tokens=tokens,
+        tokens=sum(answer.tokens for answer in answers),
         requests=len(todo),
-        request_steps=drafts if static else tokens - len(todo) - accepted,
         drafted=drafted,
         accepted=accepted,
+        texts=tuple(hashlib.sha256(a.text.encode()).hexdigest()[:8] for a in answers),
     )

@@ -15,25 +15,16 @@ from benchmarks.judge.arms import GOODPUT, NONE, Arm
 from benchmarks.judge.arms import parse_arm as judge_arm
 
 from .errors import DemoError
+from .model import FOLDER
 
 ROOT = Path(__file__).resolve().parents[1]
-BENCH_PAIR = ROOT / "benchmarks" / "bench_pair"
 
 KMAX = 6
-MODEL_NAME = "bench"
 MAX_NUM_SEQS = 16
 OURS = GOODPUT
-DRAFT_SAMPLING = "probabilistic"
-"""Drafts are drawn from the draft model's distribution, in every arm that drafts. vLLM's default
-takes its most likely token, which sampled text at temperature 0.8 rarely is."""
+NGRAM = {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+"""Drafts are what followed the newest 2 to 4 tokens before, in every arm that drafts."""
 DEFAULT_ARMS = (NONE, "k2", "k6", OURS)
-
-SITECUSTOMIZE = """\
-import sys
-sys.path.insert(0, {folder!r})
-from vllm_cpu_sampling_fix import apply
-apply()
-"""
 
 
 @dataclass(frozen=True)
@@ -72,19 +63,14 @@ def serve_command(arm: Arm, port: int, files: Files) -> list[str]:
     """The command line of a server."""
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"),
-        str(files.models / "target_big"),
-        *("--served-model-name", MODEL_NAME, "--host", "127.0.0.1", "--port", str(port)),
+        str(files.models / FOLDER),
+        *("--served-model-name", FOLDER, "--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "float32", "--enforce-eager", "--seed", "0"),
-        *("--max-model-len", "512", "--max-num-seqs", str(MAX_NUM_SEQS)),
+        *("--max-model-len", "1024", "--max-num-seqs", str(MAX_NUM_SEQS)),
         *("--no-enable-prefix-caching", "--disable-uvicorn-access-log"),
     ]
     if arm.name != NONE:
-        speculation = {
-            "method": "draft_model",
-            "model": str(files.models / "draft"),
-            "num_speculative_tokens": arm.k or KMAX,
-            "draft_sample_method": DRAFT_SAMPLING,
-        }
+        speculation = NGRAM | {"num_speculative_tokens": arm.k or KMAX}
         command += ["--speculative-config", json.dumps(speculation)]
     if arm.policy:
         command += ["--additional-config", json.dumps({"adaptive_spec": our_config(files)})]
@@ -105,16 +91,13 @@ def model_threads() -> int:
     return max((os.cpu_count() or 1) - 1, 1)
 
 
-def server_environment(files: Files, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def server_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of all servers.
 
-    It makes them quiet while idle, and repairs sampling on CPU (vllm#55005) in all of them. One
-    core is left free of model threads: vLLM's engine process spins while it waits for its worker,
-    most of all when it speculates, and would keep such a thread, and with it the others, waiting.
+    It makes them quiet while idle. One core is left free of model threads: vLLM's engine process
+    spins while it waits for its worker, most of all when it speculates, and would keep such a
+    thread, and with it the others, waiting.
     """
-    folder = files.output / "site"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sitecustomize.py").write_text(SITECUSTOMIZE.format(folder=str(BENCH_PAIR)))
     own = {
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": str(model_threads()),
@@ -122,10 +105,11 @@ def server_environment(files: Files, environ: Mapping[str, str] = os.environ) ->
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_PLUGINS": "adaptive_spec",
     }
     # A configuration for other servers must not switch our plugin on in every arm, and without
     # bytecode on disk each process of a server spends 15 s of CPU on compiling vLLM anew.
     left_out = ("ADAPTIVE_SPEC_CONFIG", "PYTHONDONTWRITEBYTECODE")
     inherited = {name: value for name, value in environ.items() if name not in left_out}
-    paths = [str(folder), str(ROOT), environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), environ.get("PYTHONPATH", "")]
     return {**inherited, **own, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -78,6 +78,19 @@ def exceeds_bound(cell: Cell, none: Cell) -> bool:
     return cell.tokens_per_second / none.tokens_per_second > cell.accepted_per_step + 1.0
 
 
+def same_texts(cells: Sequence[Cell]) -> list[str]:
+    """How many answers are those without speculation; no line if there is none to compare."""
+    none = {(cell.concurrency, cell.repeat): cell.texts for cell in cells if cell.arm == NONE}
+    same = [
+        mine == without
+        for cell in cells
+        if cell.arm != NONE and (cell.concurrency, cell.repeat) in none
+        for mine, without in zip(cell.texts, none[cell.concurrency, cell.repeat], strict=True)
+    ]
+    line = f"{sum(same)} of {len(same)} answers are, letter by letter, those without speculation"
+    return [line] if same else []
+
+
 def best_other(table: Sequence[Row], concurrency: int) -> Row | None:
     """The fastest arm that isn't ours; known only afterwards."""
     others = [row for row in table if row.concurrency == concurrency and row.arm != OURS]

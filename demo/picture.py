@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 Step = Mapping[str, Any]
 BIN_SECONDS = 1.0
 KIND_COLOURS = {
-    "json": "#1b7837",
-    "log": "#4393c3",
-    "code": "#b35806",
-    "prose": "#762a83",
-    "random": "#b2182b",
+    "chat": "#1b7837",
+    "edit": "#b35806",
+    "story": "#762a83",
+    "summary": "#4393c3",
 }
 KIND_WINDOW_SECONDS = 4.0
 

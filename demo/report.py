@@ -15,9 +15,10 @@ from rich.table import Table
 from benchmarks.judge.arms import NONE
 from benchmarks.judge.figures import markdown, versions
 
-from .act_two import Cell
-from .arms import DRAFT_SAMPLING, KMAX, OURS, model_threads
-from .figures import Row, verdicts
+from .act_two import TOKENS, Cell
+from .arms import KMAX, OURS, model_threads
+from .figures import Row, same_texts, verdicts
+from .model import KINDS
 from .view import percent
 
 DISTURBED_CORES = 0.25
@@ -67,16 +68,21 @@ def rich_table(table: Sequence[Row]) -> Table:
     return shown
 
 
-def page(table: Sequence[Row], caption: str) -> str:
+def page(table: Sequence[Row], caption: str, cells: Sequence[Cell]) -> str:
     """The same for a README."""
     lines = [
         markdown(HEADINGS, table_rows(table)),
         "",
         caption,
         "",
-        *(f"- {line}" for line in [*verdicts(table), *rejections(table)]),
+        *(f"- {line}" for line in remarks(table, cells)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def remarks(table: Sequence[Row], cells: Sequence[Cell]) -> list[str]:
+    """What the table says, what is not in it, and whether the servers said the same."""
+    return [*verdicts(table), *rejections(table), *same_texts(cells)]
 
 
 def rejections(table: Sequence[Row]) -> list[str]:
@@ -101,13 +107,11 @@ def caption(repeats: int, act_one_seconds: float, others: float) -> str:
     return (
         f"{disturbed}Load: requests under way. Measured in this run on {os.cpu_count()} CPU cores: "
         f"median (minimum–maximum) of {repeats} repeat{'s' if repeats > 1 else ''}, ratios paired "
-        "by repeat. Every server got "
-        "the same prompts (code, prose, JSON, log, random in turn; temperature 0.8), seeds and "
-        "number of tokens, in rotated order, the other servers paused; a fixed number of requests "
-        "over HTTP in a closed loop, its end included. vLLM with a 191 M target and a small draft "
-        f"model ({DRAFT_SAMPLING} drafts), float32, eager, {model_threads()} of the cores for the "
-        "model, sampling on CPU repaired as in vllm#55005. adaptive-spec (K at "
-        f"most {KMAX}) started without a profile and had learned from act one "
+        f"by repeat. Every server got the same instructions ({', '.join(KINDS)} in turn; greedy, "
+        f"at most {TOKENS} tokens), in rotated order, the other servers paused; a fixed number of "
+        "requests over HTTP in a closed loop, its end included. vLLM with SmolLM2-135M-Instruct "
+        f"and n-gram drafts, float32, eager, {model_threads()} of the cores for the model. "
+        f"adaptive-spec (K at most {KMAX}) started without a profile and had learned from act one "
         f"({act_one_seconds:.0f} s) and one discarded round, and goes on learning; the others had "
         "a discarded round too. Mean K and accepted are the engine's own counters."
     )
@@ -135,7 +139,7 @@ def save(
         **more,
     }
     paths = [folder / "table.md", folder / "results.json"]
-    paths[0].write_text(page(table, text), encoding="utf-8")
+    paths[0].write_text(page(table, text, cells), encoding="utf-8")
     paths[1].write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
     return paths
 

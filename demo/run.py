@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
     from .options import Options
 
 PHASE_SECONDS = {1: 10.0, 4: 10.0, 16: 16.0}
-QUICK_SHARE = 0.6
-ACT_ONE_TOKENS = 64
+ACT_ONE_TOKENS = 80
 MODELS_SECONDS, SERVER_SECONDS = 10.0, 30.0
-WARM_UP_SECONDS, REPEAT_SECONDS = 24.0, 76.0
-"""Of four servers on two idle cores: benchmarks/results/demo.json."""
+WARM_UP_SECONDS, REPEAT_SECONDS = 60.0, 115.0
+"""Of four servers on two cores that have little else to do."""
 PATIENCE_SECONDS, ENOUGH_REPEATS = 720.0, 2
 """A repeat that would end later than this is left out, if there are enough to show a spread."""
 NEEDED = ("vllm", "msgspec", "numpy", "httpx", "rich", "matplotlib")
@@ -51,43 +49,25 @@ def prepare_output(files: Files) -> None:
     try:
         files.output.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(files.trace, ignore_errors=True)
-        for name in ("status.json", "table.md", "results.json", "k-over-time.png"):
+        for name in ("status.json", "table.md", "results.json", "k-over-time.png", "answers.html"):
             (files.output / name).unlink(missing_ok=True)
     except OSError as error:
         raise DemoError(f"cannot write to {files.output}: {error.strerror}") from error
 
 
-def build_models(folder: Path) -> None:
-    """Make the model folders, unless they are there.
-
-    Raises DemoError if that fails.
-    """
-    from .arms import BENCH_PAIR
-
-    build = [sys.executable, BENCH_PAIR / "build.py", folder]
-    command = [*map(str, build), "--only", "target_big", "draft"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise DemoError(f"the models can't be built in {folder}: {lines[-1]}")
-
-
 async def run(options: Options) -> None:
     """All of it. Raises DemoError if something essential fails."""
-    from benchmarks.bench_pair.prompts import load_prompts
-
-    from . import act_one, act_two, figures, picture, preview, report, servers, status
+    from . import act_one, act_two, figures, model, page, picture, preview, report, servers, status
     from .view import PhaseView, open_console
 
     console, files = open_console(), options.files
-    share = QUICK_SHARE if options.quick else 1.0
-    phases = [(c, share * PHASE_SECONDS[c]) for c in act_one.CONCURRENCIES]
+    phases = [(c, PHASE_SECONDS[c]) for c in act_one.CONCURRENCIES]
     clock = Clock(expected_seconds(options, phases), timed=("act one",))
     picture.load_matplotlib()
     prepare_output(files)
-    with clock.stage("models", "building the models, unless they are there"):
-        build_models(files.models)
-    prompts = load_prompts()
+    with clock.stage("models", "fetching SmolLM2-135M-Instruct, 92 MB, unless it is there"):
+        model.build_model(files.models)
+    prompts, chat = model.load_prompts(), page.Page()
 
     def said(line: str) -> None:
         clock.say(f"  {line}")
@@ -110,10 +90,20 @@ async def run(options: Options) -> None:
         ours = next(server for server in running if server.arm.policy)
         said(servers.require_switched_on(ours))
         with clock.stage("act one", "act one: load up and down on the server with adaptive-spec"):
-            async with servers.alone(ours, running):
+            (port,) = servers.free_ports(1)
+            said(f"the answers as they come: http://127.0.0.1:{port}")
+            said(f"the server's own view: {ours.url}/v1/adaptive_spec/view")
+            async with servers.alone(ours, running), chat.served(port):
                 seen = await act_one.run_act_one(
-                    ours.url, files.status, prompts, phases, ACT_ONE_TOKENS, PhaseView(console)
+                    ours.url,
+                    files.status,
+                    prompts,
+                    phases,
+                    ACT_ONE_TOKENS,
+                    PhaseView(console),
+                    chat,
                 )
+            chat.save(files.output / "answers.html")
             status.require_sound(status.read_status(files.status))
         cells: list[act_two.Cell] = []
         others = 0.0
@@ -149,17 +139,17 @@ async def run(options: Options) -> None:
         text = report.caption(repeats, seen[-1].ended - seen[0].began, others)
         saved = report.save(files.output, table, text, cells, more)
         console.print(report.rich_table(table))
-        notes = [*figures.verdicts(table), *report.rejections(table), *notes, "", text]
+        notes = [*report.remarks(table, cells), *notes, "", text]
     for line in notes:
         console.print(line, highlight=False)
     print("times:", ", ".join(f"{name} {s:.0f} s" for name, s in clock.seconds.items()))
     print(f"all of it took {clock.total:.0f} s; see")
-    for place in (path, *saved):
+    for place in (path, files.output / "answers.html", *saved):
         print(f"  {place}")
     command = Path(sys.executable).with_name("adaptive-spec")
     print(
         f"what each K would have brought, from this server's own steps (some minutes):\n"
-        f"  {command} advise {files.trace} --drafter draft_model"
+        f"  {command} advise {files.trace} --drafter ngram"
     )
 
 

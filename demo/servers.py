@@ -27,7 +27,7 @@ START_SECONDS = 300.0
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.5
 LOG_TAIL_LINES = 20
-NEEDED_GB_PER_SERVER = 2.5
+NEEDED_GB_PER_SERVER = 3.0
 STARTING = (
     ("", "vLLM is being imported"),
     ("Initializing a V1 LLM engine", "the engine starts"),
@@ -110,7 +110,7 @@ def servers_for(arms: Sequence[Arm], files: Files, keep: bool) -> Iterator[list[
     With `keep` they stay if all went well.
     """
     require_memory(len(arms))
-    environment = server_environment(files)
+    environment = server_environment()
     with ExitStack() as stack:
         guard = Guard()
         stack.callback(guard.close)

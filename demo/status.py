@@ -35,6 +35,12 @@ def mean_k(counts: Counter[str]) -> float:
     return counts["drafted"] / max(sum(counts[str(k)] for k in range(KMAX + 1)), 1)
 
 
+def k_of_drafting(counts: Counter[str]) -> float | None:
+    """Drafts verified per request and step, where any were; None if none was."""
+    drafting = sum(counts[str(k)] for k in range(1, KMAX + 1))
+    return counts["drafted"] / drafting if drafting else None
+
+
 def acceptance(counts: Counter[str]) -> float | None:
     """Accepted of the drafts verified; None if none was."""
     return counts["accepted"] / counts["drafted"] if counts["drafted"] else None

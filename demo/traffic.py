@@ -1,11 +1,13 @@
-"""HTTP requests to a server, in closed loops: as one is answered, the next is sent."""
+"""Chats with a server over HTTP, in closed loops: as one is answered, the next is sent."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,15 +15,40 @@ import httpx
 
 from benchmarks.bench_pair.prompts import Job
 
-from .arms import MODEL_NAME
 from .errors import DemoError
+from .model import FOLDER
 
-TEMPERATURE = 0.8
 REQUEST_SECONDS = 180.0
 
 DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
-DRAFTS = "vllm:spec_decode_num_drafts_total"
 ACCEPTED_TOKENS = "vllm:spec_decode_num_accepted_tokens_total"
+
+
+@dataclass
+class Answer:
+    """A request and what has come of it.
+
+    Attributes:
+        place: which of the clients that run at once has sent it.
+        pieces: texts as they came, with the tokens of each: of one step, or more where steps are
+            faster than they are read.
+        finished: it is whole.
+    """
+
+    job: Job
+    place: int = 0
+    pieces: list[tuple[str, int]] = field(default_factory=list)
+    finished: bool = False
+
+    @property
+    def text(self) -> str:
+        """All of it until now."""
+        return "".join(text for text, _ in self.pieces)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens until now."""
+        return sum(tokens for _, tokens in self.pieces)
 
 
 def request_id(job: Job) -> str:
@@ -30,20 +57,20 @@ def request_id(job: Job) -> str:
 
 
 def body(job: Job) -> dict[str, Any]:
-    """Return what is posted. Answers do not end early, so every server has the same work."""
+    """Return what is posted. Greedy, so every server has the same work."""
     return {
-        "model": MODEL_NAME,
-        "prompt": job.prompt,
+        "model": FOLDER,
+        "messages": [{"role": "user", "content": job.prompt}],
         "max_tokens": job.max_tokens,
-        "temperature": TEMPERATURE,
-        "seed": job.number,
-        "ignore_eos": True,
+        "temperature": 0.0,
+        "stream": True,
+        "return_token_ids": True,
     }
 
 
 def kind_of(request_id: str) -> str:
     """The kind of prompt of a request, from its id inside the server; empty if unknown."""
-    match = re.match(r"cmpl-([a-z]+)-\d+-", request_id)
+    match = re.match(r"chatcmpl-([a-z]+)-\d+-", request_id)
     return match[1] if match else ""
 
 
@@ -65,24 +92,25 @@ class Client:
     ) -> None:
         await self._http.aclose()
 
-    async def complete(self, job: Job) -> int:
-        """Send one request; the tokens it got.
+    async def complete(self, answer: Answer) -> None:
+        """Send a request and take its answer as it comes.
 
         Raises DemoError if it isn't answered in full.
         """
-        name = request_id(job)
+        name = request_id(answer.job)
         headers = {"X-Request-Id": name}
+        asked = {"json": body(answer.job), "headers": headers}
         try:
-            response = await self._http.post("/v1/completions", json=body(job), headers=headers)
+            async with self._http.stream("POST", "/v1/chat/completions", **asked) as response:
+                if response.status_code != httpx.codes.OK:
+                    text = " ".join((await response.aread()).decode(errors="replace").split())[:200]
+                    raise DemoError(f"request {name}: status {response.status_code}: {text}")
+                async for line in response.aiter_lines():
+                    take(answer, line)
         except httpx.HTTPError as error:
             raise DemoError(f"request {name} failed: {error!r}") from error
-        if response.status_code != httpx.codes.OK:
-            text = " ".join(response.text.split())[:200]
-            raise DemoError(f"request {name}: status {response.status_code}: {text}")
-        tokens = int(response.json()["usage"]["completion_tokens"])
-        if tokens != job.max_tokens:
-            raise DemoError(f"request {name} got {tokens} tokens of {job.max_tokens}")
-        return tokens
+        if not answer.finished:
+            raise DemoError(f"request {name} ended after {answer.tokens} tokens")
 
     async def counters(self) -> dict[str, float]:
         """The engine's own counters of drafts and their tokens; 0 where it has none."""
@@ -95,7 +123,7 @@ class Client:
 
 def counters_in(metrics: str) -> dict[str, float]:
     """Sums over labels of the counters we use, out of a Prometheus text."""
-    totals = dict.fromkeys((DRAFTS, DRAFT_TOKENS, ACCEPTED_TOKENS), 0.0)
+    totals = dict.fromkeys((DRAFT_TOKENS, ACCEPTED_TOKENS), 0.0)
     for line in metrics.splitlines():
         name = line.partition("{")[0].partition(" ")[0]
         if name in totals:
@@ -103,10 +131,26 @@ def counters_in(metrics: str) -> dict[str, float]:
     return totals
 
 
+def take(answer: Answer, line: str) -> None:
+    """Add what a line of a stream of server-sent events brings."""
+    data = line.removeprefix("data: ")
+    if not data.startswith("{"):
+        return
+    for choice in json.loads(data).get("choices", ()):
+        if tokens := len(choice.get("token_ids") or ()):
+            answer.pieces.append((choice["delta"].get("content") or "", tokens))
+        answer.finished = answer.finished or choice.get("finish_reason") is not None
+
+
 class ClosedLoop:
-    """Keeps a number of requests under way that may be changed while it runs."""
+    """Keeps a number of requests under way that may be changed while it runs.
+
+    Attributes:
+        answers: all that were begun, in this order.
+    """
 
     def __init__(self, client: Client, work: Iterator[Job]) -> None:
+        self.answers: list[Answer] = []
         self._client = client
         self._work = work
         self._wanted = 0
@@ -143,15 +187,18 @@ class ClosedLoop:
 
     async def _keep_sending(self, place: int) -> None:
         while place < self._wanted and (job := next(self._work, None)) is not None:
-            await self._client.complete(job)
+            self.answers.append(Answer(job, place))
+            await self._client.complete(self.answers[-1])
 
 
-async def serve_all(client: Client, work: Iterable[Job], concurrency: int) -> float:
-    """Have a fixed amount of work done at a concurrency; seconds from first to last."""
+async def serve_all(
+    client: Client, work: Iterable[Job], concurrency: int
+) -> tuple[float, list[Answer]]:
+    """Have a fixed amount of work done at a concurrency; seconds from first to last, answers."""
     began, loop = time.perf_counter(), ClosedLoop(client, iter(work))
     loop.set_concurrency(concurrency)
     try:
         await loop.finish()
     finally:
         await loop.cancel()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, loop.answers

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from adaptive_spec.commands.top import screen
 
 from .status import acceptance, mean_k, shares
+from .traffic import Answer
 
 if TYPE_CHECKING:
     from .act_one import Phase
@@ -63,21 +65,33 @@ class PhaseView:
             self._live.update(phase_table(phases, None, self._title))
         self._live = None
 
-    def changed(self, phase: Phase) -> None:
-        """This phase, the one that runs, has new figures."""
+    def changed(self, phase: Phase, answers: Sequence[Answer] = ()) -> None:
+        """This phase, the one that runs, has new figures, or answers have grown."""
         if self._live is not None:
-            self._live.update(self._screen(phase))
+            self._live.update(self._screen(phase, answers), refresh=True)
 
-    def ended(self, phase: Phase) -> None:
+    def ended(self, phase: Phase, answers: Sequence[Answer] = ()) -> None:
         """A phase is over."""
         if self._live is None:
             self._console.print(plain_line(phase), highlight=False, soft_wrap=True)
+            for answer in [each for each in answers if each.finished][-1:]:
+                self._console.print(panel(answer))
 
-    def _screen(self, phase: Phase) -> RenderableType:
+    def _screen(self, phase: Phase, answers: Sequence[Answer] = ()) -> RenderableType:
         now = (
             screen({"0": phase.status}, {"0": phase.before}, phase.seconds) if phase.status else ""
         )
-        return Group(now, phase_table(self._phases, phase, self._title))
+        chat = [panel(each) for each in answers if each.place == 0][-1:]
+        return Group(phase_table(self._phases, phase, self._title), *chat, now)
+
+
+def panel(answer: Answer) -> Panel:
+    """An answer as far as it has come, accepted drafts in colour."""
+    asked = answer.job.prompt.splitlines()[0]
+    text = Text()
+    for piece, tokens in answer.pieces:
+        text.append(piece, style="green" if tokens > 1 else "")
+    return Panel(text, title=Text(asked, overflow="ellipsis"), title_align="left")
 
 
 def phase_table(phases: Sequence[Phase], running: Phase | None, title: str) -> Table:

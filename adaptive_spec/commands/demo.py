@@ -11,7 +11,7 @@ import adaptive_spec
 from adaptive_spec.errors import AdaptiveSpecError
 
 SCRIPT = Path("demo") / "run.py"
-MODELS = Path("benchmarks") / "bench_pair" / "build.py"
+MODELS = Path("benchmarks") / "real_model" / "build.py"
 
 
 def demo_script(places: Iterable[Path] | None = None) -> Path:

@@ -328,6 +328,10 @@ def _chosen(cells: Iterable[Cell], given: argparse.Namespace) -> list[Cell]:
         found = [cell for cell in found if cell.group in _groups(given.groups, groups)]
     elif not given.all:
         found = [cell for cell in found if not cell.group.startswith(LATER)]
+    if not found:
+        raise ConfigError(
+            f"every group of {given.file} begins with {LATER!r}: use --all or --groups"
+        )
     return [cell for cell in found if given.all or not cell.extra]
 
 

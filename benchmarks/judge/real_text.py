@@ -1,8 +1,6 @@
 """Two sources of drafts on real text: the cells of `real_text.yaml`, and their tables.
 
-python -m benchmarks.judge --file benchmarks/judge/real_text.yaml \
-        --arms none,history,goodput,both --out out/real_text
-python -m benchmarks.judge.real_text --results benchmarks/results
+The commands are in `real_text.yaml`.
 """
 
 from __future__ import annotations
@@ -68,7 +66,8 @@ def gather(file: RowFile, seeds: Sequence[int]) -> list[Load]:
         record = cell.traffic.records[0].removesuffix("+lookup")
         kind = record.split(":")[2] if record.count(":") == 2 else MIXED
         clients = cell.traffic.pieces[0].clients
-        rates, waiting = found.setdefault((cell.group, kind, clients), ({}, {}))
+        group = cell.group.replace("look-ups", "real text")
+        rates, waiting = found.setdefault((group, kind, clients), ({}, {}))
         source = HEAD if cell.method == "eagle3" else SUFFIX if "+suffix" in record else NGRAM
         arms = {source: (GOODPUT, WARM)}
         if source == HEAD:
@@ -97,7 +96,7 @@ def tables(loads: Sequence[Load]) -> dict[str, str]:
     made = {}
     for group in dict.fromkeys(load.group for load in loads):
         same = [load for load in loads if load.group == group]
-        name = group.removeprefix("later: ").replace(",", "").replace(" ", "-")
+        name = group.removeprefix("later: ").replace(" ", "-")
         made[f"{name}-gain"] = _gain(same)
         if "greedy" not in group:  # greedy answers repeat themselves, which flatters every source
             made[f"{name}-sources"] = _sources(same)

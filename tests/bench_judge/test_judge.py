@@ -10,7 +10,7 @@ import pytest
 
 from adaptive_spec.errors import ConfigError, DataError
 from adaptive_spec.sim.acceptance.data import steps_of
-from benchmarks.judge import gate, main, traffic
+from benchmarks.judge import gate, main, real_text, traffic
 from benchmarks.judge.arms import parse_arm
 from benchmarks.judge.cells import LATER, load_cells
 from benchmarks.judge.device import Work
@@ -281,3 +281,10 @@ def test_arms_are_read_as_they_are_written() -> None:
     assert not parse_arm("sglang-tiers").learns
     with pytest.raises(ConfigError, match="unknown arm 'quick'"):
         parse_arm("quick")
+
+
+def test_a_file_whose_groups_all_came_later_says_what_to_add(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["--file", str(real_text.FILE), "--out", str(tmp_path)]) == 1
+    assert "use --all or --groups" in capsys.readouterr().err

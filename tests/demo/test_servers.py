@@ -159,7 +159,7 @@ def test_the_guard_leaves_what_was_dropped(group: int) -> None:
 def test_too_little_memory_is_said_before_anything_starts(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 8000000 kB\nMemAvailable: 4194304 kB\n")
-    with pytest.raises(DemoError, match="4 servers need about 10 GiB of memory, 4 GiB are"):
+    with pytest.raises(DemoError, match="4 servers need about 12 GiB of memory, 4 GiB are"):
         servers.require_memory(4, meminfo)
     servers.require_memory(1, meminfo)
     servers.require_memory(4, tmp_path / "none")

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from benchmarks.bench_pair.prompts import Job
 from demo.act_one import Phase, Watcher
 from demo.errors import DemoError
-from demo.status import acceptance, mean_k, require_sound, shares
+from demo.status import acceptance, k_of_drafting, mean_k, require_sound, shares
+from demo.traffic import Answer
 from demo.view import PhaseView
 
 
@@ -41,8 +44,13 @@ def test_watcher_counts_within_phases() -> None:
     assert second.counts["emitted"] == 140
     assert acceptance(second.counts) == pytest.approx(0.5)
     assert mean_k(second.counts) == pytest.approx(2.0)
+    assert k_of_drafting(second.counts) == pytest.approx(2.0)
+    some = second.counts + Counter({"0": 70})  # a request that copies nothing
+    assert (mean_k(some), k_of_drafting(some)) == (pytest.approx(1.0), pytest.approx(2.0))
+    assert k_of_drafting(Counter({"0": 70})) is None
     assert shares(second.counts) == [0, 0, 1, 0, 0, 0, 0]
     assert (first.mode, second.mode) == ("on", "off_warm")
+    assert watcher.seconds == [(3.0, 1, 2.0, 20.0), (4.0, 4, 2.0, 140.0)]
 
 
 def test_a_run_that_was_not_ours_is_an_error() -> None:
@@ -69,10 +77,14 @@ def test_view_shows_phases(terminal: bool) -> None:
     output = io.StringIO()
     console = Console(file=output, force_terminal=terminal, width=110)
     view, phase = PhaseView(console), a_phase()
+    pieces = [("It was", 1), (" a dark night", 3)]
+    answer = Answer(Job("story", 1, "Tell a story.\nA short one.", 9), 0, pieces, finished=True)
     with view.showing([phase]):
-        view.changed(phase)
-        view.ended(phase)
+        view.changed(phase, [answer])
+        view.ended(phase, [answer])
     text = output.getvalue()
+    assert "Tell a story." in text
+    assert "a dark night" in text
     assert "planned" in text
     assert ("\x1b[" in text) == terminal
     assert text.count("\n") > 1 or not terminal

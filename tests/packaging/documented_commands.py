@@ -32,7 +32,7 @@ EXECUTED_ELSEWHERE = {
 NOT_EXECUTED = {
     r"pip (install|wheel) |pip install$": "tests/packaging/test_wheel.py installs the built wheel "
     "instead",
-    r"((PYTHONPATH|VLLM_PLUGINS)=\S+ )*vllm serve |--speculative-config ": "needs a GPU and a "
+    r"((PYTHONPATH|VLLM_\w+)=\S+ )*vllm serve |--speculative-config ": "needs a GPU and a "
     "downloaded model; tests/vllm serves small models with the same options; test_docs.py reads "
     "the configuration",
     r"python -m sglang\.launch_server |export (SGLANG_PLUGINS|ADAPTIVE_SPEC_ADMIN_KEY)=|cat > ": (

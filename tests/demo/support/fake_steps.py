@@ -12,7 +12,6 @@ def cell(arm: str, seconds: float, repeat: int = 0, concurrency: int = 4, **chan
     values: dict[str, Any] = {
         "tokens": 100,
         "requests": 5,
-        "request_steps": 95,
         "drafted": 0,
         "accepted": 0,
     }
@@ -27,7 +26,7 @@ def cell(arm: str, seconds: float, repeat: int = 0, concurrency: int = 4, **chan
 
 def step(now: float, k: list[int], accepted: list[int], **changes: Any) -> dict[str, Any]:
     """A step record with as many requests as `k` has entries, one kind after the other."""
-    kinds = ("code", "json")
+    kinds = ("chat", "edit")
     record: dict[str, Any] = {
         "schema": 1,
         "step": int(10 * now),
@@ -38,7 +37,7 @@ def step(now: float, k: list[int], accepted: list[int], **changes: Any) -> dict[
         "seconds": 0.1,
         "batch_size": len(k),
         "prefill_tokens": 0,
-        "ids": [f"cmpl-{kinds[place % 2]}-{place}-0-abcdef12" for place in range(len(k))],
+        "ids": [f"chatcmpl-{kinds[place % 2]}-{place}-abcdef12" for place in range(len(k))],
         "k": k,
         "accepted": accepted,
         "emitted": [hits + 1 for hits in accepted],
