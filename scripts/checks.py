@@ -338,14 +338,14 @@ def main() -> int:
         return 2
     run = Run(time.monotonic())
     stages = WITH_ENGINE.get(what, ())
+    # The engines are downloaded while the quick checks run, which wait for the small one only.
+    command = [sys.executable, ROOT / "scripts/environments.py"]
+    names = dict.fromkeys(name for name, _ in stages)
+    downloads = {name: subprocess.Popen([*command, name]) for name in names if name != "dev"}
     try:
         build("dev")
     except (subprocess.CalledProcessError, OSError):
         run.missing("dev", "the environment dev could not be built, see above")
-    # The engines are downloaded while the quick checks run, which wait for the small one only.
-    command = [sys.executable, ROOT / "scripts/environments.py"]
-    names = dict.fromkeys(name for name, _ in stages)
-    downloads = {name: subprocess.Popen([*command, name]) for name in names}
     if what != "long" and not run.stages:
         quick = what == "quick"
         alone = (lint, decisions, site) if quick else (lint, site)

@@ -326,6 +326,7 @@ def test_a_restarted_server_goes_on_from_its_saved_state(engine_of: Made) -> Non
     assert measuring["restarted"] < measuring["cold"]
 
 
+@pytest.mark.long
 def test_an_attack_by_garbage_is_run_for_each_arm(capsys: pytest.CaptureFixture[str]) -> None:
     garbage.main(["--steps", "30", "--victims", "2", "--streams", "2"])
     said = capsys.readouterr().out.splitlines()

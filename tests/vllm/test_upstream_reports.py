@@ -249,7 +249,7 @@ def test_drafts_behind_a_grammars_end_are_not_verified_or_learned(
 
 
 @pytest.mark.every_version
-@pytest.mark.parametrize("method", ["draft_model", "eagle", LATER[2]])
+@pytest.mark.parametrize("method", ["eagle", *LATER[1:]])
 def test_off_costs_no_step_over_never_on_but_the_block_that_vllm_drops(
     shelf: Any, method: str
 ) -> None:

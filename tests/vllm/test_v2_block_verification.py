@@ -56,6 +56,7 @@ def test_rounds_have_the_law_of_the_enumeration(v2: V2Engines) -> None:
     check_rounds(v2, 5_000 // CALL)
 
 
+@pytest.mark.long  # greedy requests are verified as ever
 def test_tokens_are_those_without_speculation(v2: V2Engines, random_policy: dict[str, Any]) -> None:
     observed = v2.run(
         small_crowd(),

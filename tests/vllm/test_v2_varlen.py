@@ -104,7 +104,7 @@ def test_a_backend_that_refuses_leaves_one_k_per_batch(
     assert observed.failures == {}
 
 
-@pytest.mark.parametrize("method", ["eagle", "draft_model"])
+@pytest.mark.parametrize("method", ["eagle", pytest.param("draft_model", marks=pytest.mark.long)])
 def test_confidence_that_comes_late_changes_no_token_in_padded_batches(
     as_on_a_gpu: V2Engines, unspeculated: Observed, method: str
 ) -> None:

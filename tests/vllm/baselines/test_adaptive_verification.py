@@ -71,6 +71,7 @@ def theirs_and_ours(
     return list(zip(theirs, ours, strict=True))
 
 
+@pytest.mark.long
 def test_the_estimator_fits_what_vllms_fits(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     steps, batch = 2 * REFIT_STEPS + 10, 8
