@@ -88,6 +88,8 @@ def main() -> int:
     """Record, predict, run and print; return how many intervals do not hold what ran."""
     os.environ.update(ENVIRONMENT)
     method = sys.argv[1] if len(sys.argv) > 1 else "eagle"
+    if method not in RECORDS:
+        sys.exit(f"no method {method!r}: choose {' or '.join(RECORDS)}")
     traffic = msgspec.structs.replace(TRAFFIC, records=(RECORDS[method],))
     engine = ScriptedVllm(EngineKind(method, KMAX))
     arms = NONE, f"k{KMAX}", TABLE, GOODPUT

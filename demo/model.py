@@ -1,4 +1,4 @@
-"""What is served and what it is asked: SmolLM2-135M-Instruct and the instructions measured with it.
+"""The demo serves SmolLM2-135M-Instruct, and asks it the instructions that were measured with it.
 
 Answers are greedy, so that every server's text can be held against that without speculation.
 """

@@ -20,7 +20,7 @@ NOTHING = "const saved = null;"
 
 
 class Page:
-    """What the page shows.
+    """Holds the figures and answers that the page shows.
 
     Attributes:
         seconds: what each status file said.

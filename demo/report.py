@@ -81,7 +81,7 @@ def page(table: Sequence[Row], caption: str, cells: Sequence[Cell]) -> str:
 
 
 def remarks(table: Sequence[Row], cells: Sequence[Cell]) -> list[str]:
-    """What the table says, what is not in it, and whether the servers said the same."""
+    """Say what the table shows, what it lacks, and whether the servers answered the same."""
     return [*verdicts(table), *rejections(table), *same_texts(cells)]
 
 

@@ -48,7 +48,7 @@ Make = Callable[["Drawer"], list[str]]
 
 
 class Instruction(msgspec.Struct, frozen=True):
-    """What a user says, turn by turn; the model's own answers stand between."""
+    """Holds the turns of a user; the model's own answers stand between them."""
 
     kind: str
     turns: tuple[str, ...]

@@ -122,7 +122,7 @@ def record(head: Head, rows: Sequence[Rows], end: int) -> dict[str, NDArray[Any]
         drafts, sure = drafted(head, row)
         suffix, match = look.suffix(prompt, answer)
         ngram = look.ngram(prompt, answer)
-        # What follows the last token is not known; of an answer that was cut, nor are 8 drafts.
+        # Nobody knows what follows the last token, or whether 8 drafts behind a cut would be right.
         kept = len(answer) - (1 if answer[-1] == end else KMAX)
         if kept < 1:
             continue

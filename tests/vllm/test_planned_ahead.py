@@ -121,11 +121,11 @@ def test_text_is_looked_up_for_the_newest_tokens_where_they_are_known() -> None:
     assert driver._planned.found.drafts() == [[7, 8, 1]]
 
 
-def test_it_learns_and_plans_only_after_the_launch() -> None:
+def test_it_learns_and_plans_only_after_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = scheduler_with(Request("a"))
     driver, policy = driver_with(scheduler)
     learned: list[int] = []
-    policy.observe = lambda step: learned.append(step.outcome.step)  # type: ignore[method-assign]
+    monkeypatch.setattr(policy, "observe", lambda step: learned.append(step.outcome.step))
     finish(driver, launch(driver, "a"))
     assert learned == []
     launch(driver, "a")
@@ -164,7 +164,7 @@ def out_of_memory(driver: StepDriver) -> None:
 
 
 @pytest.mark.parametrize("event", [with_signals, switched, forgotten, out_of_memory])
-def test_a_plan_made_ahead_is_void_after(event: Any) -> None:
+def test_a_plan_made_ahead_is_void_after(event: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = scheduler_with(Request("a"))
     driver, _ = driver_with(scheduler)
     finish(driver, launch(driver, "a"))
@@ -175,18 +175,18 @@ def test_a_plan_made_ahead_is_void_after(event: Any) -> None:
         planned.append(context)
         return plan(context)
 
-    driver.controller.plan = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(driver.controller, "plan", counted)
     event(driver)
     driver.before_schedule()
     assert len(planned) == 1
     assert driver.controller.counters.failures == {}
 
 
-def test_an_engine_that_announces_no_launch_is_planned_for() -> None:
+def test_an_engine_that_announces_no_launch_is_planned_for(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = scheduler_with(Request("a"))
     driver, policy = driver_with(scheduler)
     learned: list[int] = []
-    policy.observe = lambda step: learned.append(step.outcome.step)  # type: ignore[method-assign]
+    monkeypatch.setattr(policy, "observe", lambda step: learned.append(step.outcome.step))
     for turn in range(3):
         scheduler.running[0].spec_token_ids = [7] * KMAX
         output = output_of({"a": 1})

@@ -45,7 +45,7 @@ def recorded_at(data: AcceptanceData, k: int) -> RecordedSteps:
 
 
 def recorded_with(data: AcceptanceData, choose: Callable[[int, int], int]) -> RecordedSteps:
-    """What a run records whose K is chosen by position and number of the step; with confidence."""
+    """Return what a run records, K chosen by position and number of the step; with confidence."""
     rows: list[tuple[int, int, int, int]] = []
     owned = [0]
     for first, end in itertools.pairwise(data.offsets.tolist()):

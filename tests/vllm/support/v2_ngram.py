@@ -83,7 +83,7 @@ def look_up(count: int, kmax: int, seed: int) -> list[Looked]:
 
 
 def notes_at_start(models: dict[str, Path], method: str) -> tuple[str, ...]:
-    """What the plugin says of a server with these drafts."""
+    """Return what the plugin says of a server with these drafts."""
     from engines import speculative_config
     from vllm.engine.arg_utils import EngineArgs
 
