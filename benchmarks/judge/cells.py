@@ -30,6 +30,7 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True):
         kv_tokens: room in the KV cache; 0: enough.
         kmax: `num_speculative_tokens`.
         ahead, fixed_depth, fillers, engine: see `EngineKind`.
+        second_source: our own rule looks drafts up, too, where records say what is found.
         measured: what arms are compared by, where `measure` would choose another way.
         extra: it is run with ``--all`` only.
         quick: it is one of the gate's (`gate`).
@@ -40,6 +41,7 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True):
     ahead: bool = False
     fixed_depth: bool = False
     fillers: bool = False
+    second_source: bool = False
     engine: Name = VLLM
     measured: Measured = ""
     extra: bool = False

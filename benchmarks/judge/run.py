@@ -76,6 +76,8 @@ def runs(
     arm = replace(parse_arm(ran or name), seed=seed)
     if arm.name == LADDER:
         arm = replace(arm, graphs=ladder_graphs(cell.kmax))
+    if cell.second_source and arm.learns:
+        arm = replace(arm, second_source=True)
     known = not arm.policy and cell.traffic.arrivals is None
     engine = engines.of(cell)
     on = engine.priced(arm, device(cell.device))
