@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from adaptive_spec.sim.commands.options import ServerKey
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
     print_json,
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
     from adaptive_spec.sim.advice.values import Fleet
 
 Engine = Literal["vllm", "sglang", "trtllm"]
-MONEY, OUTPUT, PRECISION = "Money and memory", "Output", "Precision"
+
+_money, _output, _precision = (
+    partial(typer.Option, rich_help_panel=panel)
+    for panel in ("Money and memory", "Output", "Precision")
+)
 
 
 def advise(
@@ -32,10 +38,9 @@ def advise(
         typer.Argument(help="Folders or segments of step traces, as `trace.directory` names."),
     ] = None,
     server: Annotated[
-        str | None,
-        typer.Option(help="URL of a server that writes a step trace on this machine."),
+        str | None, typer.Option(help="URL of a server that writes a step trace on this machine.")
     ] = None,
-    key: Annotated[str, typer.Option(help="API key. Default: $VLLM_API_KEY.")] = "",
+    key: ServerKey = "",
     engine: Annotated[
         Engine, typer.Option(help="Whose own set-ups to compare with, and whose lines to print.")
     ] = "vllm",
@@ -46,44 +51,25 @@ def advise(
             "with it. Default: what the trace shows."
         ),
     ] = "",
-    gpus: Annotated[
-        int, typer.Option(min=0, help="GPUs that serve this traffic.", rich_help_panel=MONEY)
-    ] = 0,
-    gpu_hour_price: Annotated[
-        float, typer.Option(min=0, help="Of one GPU, any currency.", rich_help_panel=MONEY)
-    ] = 0.0,
+    gpus: Annotated[int, _money(min=0, help="GPUs that serve this traffic.")] = 0,
+    gpu_hour_price: Annotated[float, _money(min=0, help="Of one GPU, any currency.")] = 0.0,
     drafter: Annotated[
         str, typer.Option(help="The drafter that ran, such as eagle, mtp or ngram.")
     ] = "",
     model: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the target, for the drafter's memory.", rich_help_panel=MONEY),
+        Path | None, _money(help="Folder of the target, for the drafter's memory.")
     ] = None,
     draft_model: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the draft model, for its memory.", rich_help_panel=MONEY),
+        Path | None, _money(help="Folder of the draft model, for its memory.")
     ] = None,
-    details: Annotated[
-        bool, typer.Option("--details", help="Print all figures, too.", rich_help_panel=OUTPUT)
-    ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="Write a page with charts.", rich_help_panel=OUTPUT),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead.", rich_help_panel=OUTPUT)
-    ] = False,
+    details: Annotated[bool, _output("--details", help="Print all figures, too.")] = False,
+    html: Annotated[Path | None, _output(help="Write a page with charts.")] = None,
+    json: Annotated[bool, _output("--json", help="Print JSON instead.")] = False,
     resamplings: Annotated[
-        int,
-        typer.Option(
-            min=2, max=100, help="Bootstrap worlds behind the intervals.", rich_help_panel=PRECISION
-        ),
+        int, _precision(min=2, max=100, help="Bootstrap worlds behind the intervals.")
     ] = 8,
-    tokens: Annotated[
-        int,
-        typer.Option(min=100, help="Fewest tokens of a simulated load.", rich_help_panel=PRECISION),
-    ] = 1500,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws.", rich_help_panel=PRECISION)] = 0,
+    tokens: Annotated[int, _precision(min=100, help="Fewest tokens of a simulated load.")] = 1500,
+    seed: Annotated[int, _precision(min=0, help="Of all draws.")] = 0,
 ) -> None:
     """Is speculation worth it on this traffic: plugin, table or nothing, and how sure is that?
 
