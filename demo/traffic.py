@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -66,12 +65,6 @@ def body(job: Job) -> dict[str, Any]:
         "stream": True,
         "return_token_ids": True,
     }
-
-
-def kind_of(request_id: str) -> str:
-    """The kind of prompt of a request, from its id inside the server; empty if unknown."""
-    match = re.match(r"chatcmpl-([a-z]+)-\d+-", request_id)
-    return match[1] if match else ""
 
 
 class Client:
