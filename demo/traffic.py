@@ -99,7 +99,7 @@ class Client:
                     text = " ".join((await response.aread()).decode(errors="replace").split())[:200]
                     raise DemoError(f"request {name}: status {response.status_code}: {text}")
                 async for line in response.aiter_lines():
-                    take(answer, line)
+                    append_line(answer, line)
         except httpx.HTTPError as error:
             raise DemoError(f"request {name} failed: {error!r}") from error
         if not answer.finished:
@@ -124,7 +124,7 @@ def counters_in(metrics: str) -> dict[str, float]:
     return totals
 
 
-def take(answer: Answer, line: str) -> None:
+def append_line(answer: Answer, line: str) -> None:
     """Add what a line of a stream of server-sent events brings."""
     data = line.removeprefix("data: ")
     if not data.startswith("{"):

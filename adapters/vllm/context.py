@@ -172,7 +172,7 @@ class ContextBuilder:
             tokens: IntArray = np.array([r.num_tokens for r in requests], dtype=np.int64)
             coming = context_tokens + 1 - tokens
             found = self._lookup.find(requests, drafts.copied, coming, self._kmax)
-        shown = None if signals is None else signals.take(rows.names)
+        shown = None if signals is None else signals.for_plan(rows.names)
         confidence, entropy = shown or (None, None)
         if self.matches is not None:
             matched = self.matches.find(requests)
