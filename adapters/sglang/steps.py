@@ -323,11 +323,14 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         context, plan = ahead
         k = own
         if plan.acts:
+            # Only K whose state SGLang has built may run, and each change costs a swap of state.
             runnable = self._params.runnable(size)
             k = self.limit.settle(nearest_allowed(wanted_k(plan), runnable), runnable)
         else:
             self.limit.follow(own)
         running.context, running.k = context, k
+        # SGLang's own schedule goes on learning while we only watch; a plan that leaves one step
+        # to it does not.
         if controller.mode != "on" and not plan.acts:
             return WATCHING
         return k if plan.acts else OWN_SCHEDULE
