@@ -98,21 +98,7 @@ def predict(
     """
     observed = observe(traces, seed=seed)
     present, said = _present(observed, runs, engine)
-    seen = Advice(
-        engine=engine,
-        loads=observed.loads,
-        kinds=observed.kinds,
-        overall=observed.overall,
-        k_share=observed.k_share,
-        modes=observed.modes,
-        kmax=observed.kmax,
-        seconds=observed.seconds,
-        requests=observed.acceptance.records,
-        runs="" if present is None else present.name,
-        runs_said=said,
-        runs_share=0.0 if present is None else running.share_that_ran(present, observed.ran),
-        verdict=Verdict(worth=CANNOT_TELL, sentence="", answers=[], recommended=[]),
-    )
+    seen = _as_recorded(observed, engine, present, said)
     found = Predicted(
         advice=seen, pool_tokens=observed.pool_tokens, mean_context=observed.mean_context
     )
@@ -164,6 +150,25 @@ def predict(
 
     first_look(predicted(min(FIRST_LOOK, resamplings), complete=False))
     return predicted(resamplings, complete=True)
+
+
+def _as_recorded(observed: Observed, engine: str, present: SetUp | None, said: str) -> Advice:
+    """Return the advice before anything is predicted: what the traces show."""
+    return Advice(
+        engine=engine,
+        loads=observed.loads,
+        kinds=observed.kinds,
+        overall=observed.overall,
+        k_share=observed.k_share,
+        modes=observed.modes,
+        kmax=observed.kmax,
+        seconds=observed.seconds,
+        requests=observed.acceptance.records,
+        runs="" if present is None else present.name,
+        runs_said=said,
+        runs_share=0.0 if present is None else running.share_that_ran(present, observed.ran),
+        verdict=Verdict(worth=CANNOT_TELL, sentence="", answers=[], recommended=[]),
+    )
 
 
 def _present(observed: Observed, runs: str, engine: str) -> tuple[SetUp | None, str]:
