@@ -48,7 +48,7 @@ def speed(engine: ScriptedVllm, traffic: Traffic = TRAFFIC) -> float:
     """Tokens per second until the last request was sent."""
     served = serve(engine, traffic, jobs(traffic, engine.kind.method, KMAX, 1))
     seconds = sum(engine.recorder.seconds[: served.sent])
-    return sum(work.emitted for work in engine.recorder.take()[: served.sent]) / seconds
+    return sum(work.emitted for work in engine.recorder.pop_steps()[: served.sent]) / seconds
 
 
 def record(

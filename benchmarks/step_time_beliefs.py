@@ -156,7 +156,7 @@ def virtual(file: Path) -> Iterator[Source]:
 
 
 def plain_seconds(charge: Charge, work: Any) -> float:
-    """Return the outcome of the same step without drafts."""
+    """Return the seconds of the same step without drafts."""
     copy = type(work)(
         requests=work.requests,
         tokens=work.requests,

@@ -13,5 +13,4 @@ Layout, in the order of a run::
     preview    the same by simulation, while servers start
     act_two    the same work for every arm, interleaved and repeated
     figures    medians, spreads and ratios out of that; `report` prints and saves them
-    picture    what the step trace says: K over time against load
 """

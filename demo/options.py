@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         type=Path,
         default=ROOT / "out" / "demo",
         metavar="DIR",
-        help="folder for tables, picture, logs and trace; default out/demo",
+        help="folder for tables, page, logs and trace; default out/demo",
     )
     given = parser.parse_args(arguments)
     models = os.environ.get("ADAPTIVE_SPEC_MODELS")

@@ -31,7 +31,7 @@ WARM_UP_SECONDS, REPEAT_SECONDS = 60.0, 115.0
 """Of four servers on two cores that have little else to do."""
 PATIENCE_SECONDS, ENOUGH_REPEATS = 720.0, 2
 """A repeat that would end later than this is left out, if there are enough to show a spread."""
-NEEDED = ("vllm", "msgspec", "numpy", "httpx", "rich", "matplotlib")
+NEEDED = ("vllm", "msgspec", "numpy", "httpx", "rich")
 
 
 def require_packages() -> None:
@@ -49,7 +49,7 @@ def prepare_output(files: Files) -> None:
     try:
         files.output.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(files.trace, ignore_errors=True)
-        for name in ("status.json", "table.md", "results.json", "k-over-time.png", "answers.html"):
+        for name in ("status.json", "table.md", "results.json", "answers.html"):
             (files.output / name).unlink(missing_ok=True)
     except OSError as error:
         raise DemoError(f"cannot write to {files.output}: {error.strerror}") from error
@@ -57,13 +57,12 @@ def prepare_output(files: Files) -> None:
 
 async def run(options: Options) -> None:
     """All of it. Raises DemoError if something essential fails."""
-    from . import act_one, act_two, figures, model, page, picture, preview, report, servers, status
+    from . import act_one, act_two, figures, model, page, preview, report, servers, status
     from .view import PhaseView, open_console
 
     console, files = open_console(), options.files
     phases = [(c, PHASE_SECONDS[c]) for c in act_one.CONCURRENCIES]
     clock = Clock(expected_seconds(options, phases), timed=("act one",))
-    picture.load_matplotlib()
     prepare_output(files)
     with clock.stage("models", "fetching SmolLM2-135M-Instruct, 92 MB, unless it is there"):
         model.build_model(files.models)
@@ -123,14 +122,7 @@ async def run(options: Options) -> None:
         if options.keep:
             for server in running:
                 said(f"stays: {server.url} {server.arm.name}, process group {server.group}")
-    with clock.stage("picture", "reading the step trace, drawing"):
-        path = files.output / "k-over-time.png"
-        picture.draw(picture.read_steps(files.trace, seen), seen, path)
-        more = {
-            "cores_of_others": round(others, 2),
-            "faults": faults,
-            "seconds": clock.seconds,
-        }
+    more = {"cores_of_others": round(others, 2), "faults": faults, "seconds": clock.seconds}
     saved: Sequence[Path] = ()
     notes = [f"adaptive-spec failed and the engine's own K was used: {fault}" for fault in faults]
     if cells:
@@ -144,7 +136,7 @@ async def run(options: Options) -> None:
         console.print(line, highlight=False)
     print("times:", ", ".join(f"{name} {s:.0f} s" for name, s in clock.seconds.items()))
     print(f"all of it took {clock.total:.0f} s; see")
-    for place in (path, files.output / "answers.html", *saved):
+    for place in (files.output / "answers.html", *saved):
         print(f"  {place}")
     command = Path(sys.executable).with_name("adaptive-spec")
     print(
@@ -164,7 +156,7 @@ def expected_seconds(options: Options, phases: Sequence[tuple[int, float]]) -> d
     if not options.quick:
         expected["warm-up"] = WARM_UP_SECONDS * arms / 4
         expected["act two"] = REPEAT_SECONDS * options.repeats * arms / 4
-    return expected | {"picture": 2.0}
+    return expected
 
 
 async def run_until_signalled(options: Options) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -68,12 +67,6 @@ def body(job: Job) -> dict[str, Any]:
     }
 
 
-def kind_of(request_id: str) -> str:
-    """The kind of prompt of a request, from its id inside the server; empty if unknown."""
-    match = re.match(r"chatcmpl-([a-z]+)-\d+-", request_id)
-    return match[1] if match else ""
-
-
 class Client:
     """Talks to one server. A fresh one per measurement: paused servers drop connections."""
 
@@ -106,7 +99,7 @@ class Client:
                     text = " ".join((await response.aread()).decode(errors="replace").split())[:200]
                     raise DemoError(f"request {name}: status {response.status_code}: {text}")
                 async for line in response.aiter_lines():
-                    take(answer, line)
+                    append_line(answer, line)
         except httpx.HTTPError as error:
             raise DemoError(f"request {name} failed: {error!r}") from error
         if not answer.finished:
@@ -131,7 +124,7 @@ def counters_in(metrics: str) -> dict[str, float]:
     return totals
 
 
-def take(answer: Answer, line: str) -> None:
+def append_line(answer: Answer, line: str) -> None:
     """Add what a line of a stream of server-sent events brings."""
     data = line.removeprefix("data: ")
     if not data.startswith("{"):

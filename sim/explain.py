@@ -161,8 +161,8 @@ def _replayed(
 ) -> Iterator[tuple[LoggedStep, Mode, _Replay]]:
     replay = _Replay(choice, seed, window)
     for logged in steps:
-        yield logged, replay.plan(logged), replay
-        replay.learn(logged)
+        yield logged, replay.plan_step(logged), replay
+        replay.compare_and_learn(logged)
 
 
 class _Replay:
@@ -179,14 +179,14 @@ class _Replay:
         """Seconds since the first step."""
         return logged.context.now - self._first
 
-    def plan(self, logged: LoggedStep) -> Mode:
+    def plan_step(self, logged: LoggedStep) -> Mode:
         """Plan the step; the mode of the plan."""
         if math.isnan(self._first):
             self._first = logged.context.now
         self._plan = self._policy.plan(logged.context)
         return self._plan.mode
 
-    def learn(self, logged: LoggedStep) -> None:
+    def compare_and_learn(self, logged: LoggedStep) -> None:
         """Hold the beliefs against the step, then learn from it."""
         self._before.add(self._policy, logged)
         self._policy.observe(finished_step(logged.context, self._plan, logged.outcome))

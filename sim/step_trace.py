@@ -6,16 +6,18 @@ that need one of them call `RecordedStep.need`.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import read_segment, read_trace
-from adaptive_spec.step import Capability, Mode
+from adaptive_spec.step import Capability, IntArray, Mode, StepOutcome
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Counts = list[Count]
@@ -80,6 +82,32 @@ class RecordedStep(msgspec.Struct, kw_only=True):
                 raise ValueError(
                     f"request {name!r} has k {k}, accepted {accepted}, emitted {emitted}"
                 )
+
+    def outcome(self, number: int, slots: IntArray) -> StepOutcome:
+        """Return what the step did; nan where its time was not measured.
+
+        Args:
+            number: of the step, for whoever learns from it.
+            slots: [B] of its requests.
+        """
+        verified, accepted, emitted = (
+            np.array(column, dtype=np.int64) for column in (self.k, self.accepted, self.emitted)
+        )
+        return StepOutcome(
+            step=number,
+            slots=slots,
+            verified=verified,
+            accepted=accepted,
+            emitted=emitted,
+            batch_size=self.batch_size,
+            batch_tokens=self.batch_tokens,
+            context_tokens=self.context_tokens,
+            prefill_tokens=self.prefill_tokens,
+            draft_depth=self.depth,
+            ragged=len(set(self.k)) > 1,
+            seconds=math.nan if self.seconds is None else self.seconds,
+            now=self.now,
+        )
 
 
 def read_steps(path: Path) -> Iterator[RecordedStep]:

@@ -107,7 +107,7 @@ class ConfidenceTap:
         else:
             self._values, self._ready = values, None
 
-    def take(self, requests: Sequence[Any], kmax: int) -> Certainty | None:
+    def for_plan(self, requests: Sequence[Any], kmax: int) -> Certainty | None:
         """Return the certainty for the batch about to run; None if it has not arrived in time."""
         values, self._values = self._values, None
         if values is None:

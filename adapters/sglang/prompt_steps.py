@@ -46,7 +46,7 @@ class PromptSteps:
         """Note a batch of prompts that is about to run, with so many decode steps under way."""
         self._not_before.append(self._clock.launched(now, under_way=under_way))
 
-    def ran(self, now: float, prompts: int, tokens: int) -> None:
+    def record(self, now: float, prompts: int, tokens: int) -> None:
         """Take up a batch of prompts whose results have arrived."""
         not_before = self._not_before.popleft() if self._not_before else math.inf
         seconds = self._clock.other_work_ended(now, not_before)

@@ -66,13 +66,13 @@ class SwitchLimit:
         self.changes = 0
         self.held = 0
 
-    def ran(self, k: int) -> None:
+    def follow(self, k: int) -> None:
         """Note a K that ran in this step without our choice."""
         self._saved = min(self._saved + 1, self._burst)
         self._k = k
 
     def settle(self, k: int, runnable: Collection[int]) -> int:
-        """Return the K to run; called once per step, unless `ran` was called.
+        """Return the K to run; called once per step, unless `follow` was called.
 
         Args:
             k: the one that is wanted.
@@ -254,7 +254,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         if reading is None and is_decoding(batch):
             self.other_work_ended()
         elif reading is None:
-            self._prompts.ran(self.clock(), len(batch.reqs), prompt_tokens(batch))
+            self._prompts.record(self.clock(), len(batch.reqs), prompt_tokens(batch))
         else:
             reading.applied()
             self._unlearned.append(reading)
@@ -323,11 +323,14 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         context, plan = ahead
         k = own
         if plan.acts:
+            # Only K whose state SGLang has built may run, and each change costs a swap of state.
             runnable = self._params.runnable(size)
             k = self.limit.settle(nearest_allowed(wanted_k(plan), runnable), runnable)
         else:
-            self.limit.ran(own)
+            self.limit.follow(own)
         running.context, running.k = context, k
+        # SGLang's own schedule goes on learning while we only watch; a plan that leaves one step
+        # to it does not.
         if controller.mode != "on" and not plan.acts:
             return WATCHING
         return k if plan.acts else OWN_SCHEDULE
@@ -349,7 +352,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
             largest=self._params.runnable(len(requests))[-1],
             asked=self._asked,
             under_way=under_way,
-            certainty=None if tap is None else tap.take(requests, self._ladder[-1]),
+            certainty=None if tap is None else tap.for_plan(requests, self._ladder[-1]),
             shared_seconds=self._prompts.shared_seconds,
         )
         plan = controller.plan(context)

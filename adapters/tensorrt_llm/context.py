@@ -97,7 +97,7 @@ class ContextBuilder:
         """Return the slot of upstream's request object."""
         return self._table.slot_of(name_of(request), request)
 
-    def ran(self, slots: IntArray, prefilled: list[Any], k: int) -> None:
+    def record_drafts(self, slots: IntArray, prefilled: list[Any], k: int) -> None:
         """Record K drafts for all decoding requests and for the prompts that end.
 
         Args:
@@ -108,7 +108,7 @@ class ContextBuilder:
         self._drafted[slots] = k
         self._drafted[np.array([self.slot_of(r) for r in prefilled], dtype=np.int64)] = k
 
-    def lose_track(self, slots: RequestSlots) -> None:
+    def forget_drafts(self, slots: RequestSlots) -> None:
         """Reset the draft counts of all slots, because an iteration ran unobserved."""
         self._drafted.reset(np.arange(slots.capacity))
 

@@ -130,7 +130,7 @@ class StepDriver(driver.StepDriver[Iteration, Reading, None]):
         try:
             self.launch(iteration, self.clock())
             if iteration.batch is None:
-                self._builder.lose_track(self.controller.slots)
+                self._builder.forget_drafts(self.controller.slots)
                 return
             iteration.k = int(self._executor.model_engine.runtime_draft_len)
             iteration.prefilled = [
@@ -138,9 +138,11 @@ class StepDriver(driver.StepDriver[Iteration, Reading, None]):
                 for request in scheduled_batch.context_requests_last_chunk
                 if is_real(request)
             ]
-            self._builder.ran(iteration.batch.context.slots, iteration.prefilled, iteration.k)
+            self._builder.record_drafts(
+                iteration.batch.context.slots, iteration.prefilled, iteration.k
+            )
         except Exception as error:
-            self._builder.lose_track(self.controller.slots)
+            self._builder.forget_drafts(self.controller.slots)
             self.fault("launched", error)
 
     @fail_open

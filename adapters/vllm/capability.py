@@ -35,9 +35,6 @@ WITHOUT_MODEL = frozenset({"ngram", "ngram_gpu", "suffix"})
 CHAINED = frozenset({"draft_model", "eagle", "eagle3", "mtp"})
 """Methods of V1 whose model runs once for each draft position, in `SpecDecodeBaseProposer`."""
 
-_READS_ON_HOST = WORKERS["vllm.v1.worker.cpu_worker.CPUWorker"]
-"""Worker that reads the drafter's confidence without waiting for a device."""
-
 
 _WORTH_TRYING = 4
 """Kmax that is worth trying without a measurement."""

@@ -13,7 +13,7 @@ from adaptive_spec.adapters.vllm.lookup import LookedUp, LookUp
 from adaptive_spec.adapters.vllm.text_matches import FEW, TextMatches
 from adaptive_spec.engines.hints import NO_CAP
 from adaptive_spec.engines.request_table import RequestRows, RequestTable
-from adaptive_spec.step import Capability, IntArray, Level, StepContext
+from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepContext
 
 
 class Batch(NamedTuple):
@@ -34,24 +34,50 @@ class Batch(NamedTuple):
     found: LookedUp | None = None
 
 
-class _Rows(NamedTuple):
+class _Drafts(NamedTuple):
+    """How many drafts each request may have.
+
+    Attributes:
+        available: [B] that this step may verify, 0..Kmax; see `StepContext.draft_available`.
+        possible: [B] that the next step may verify; see `StepContext.draft_possible`.
+        copied: [B] that this step may verify if they are looked up, whatever the drafter's state.
+    """
+
+    available: IntArray
+    possible: IntArray
+    copied: IntArray
+
+
+class _Constants(NamedTuple):
     """What stays the same while the same requests decode.
 
     Attributes:
-        constants: of the requests.
-        structured: rows of those with structured output.
+        rows: of the request table.
+        structured: rows of requests with structured output.
         free_until: [B] computed tokens up to which nothing but its cap limits a request's drafts.
-        cap: [B] most drafts of a request, 0..Kmax.
-        depth_cap: [B] drafts to count on in choosing a depth; see `RequestRows.depth_cap`.
-        copied_cap: [B] the most copied drafts, which the drafter's state does not limit.
+        caps: drafts by the caps alone.
     """
 
-    constants: RequestRows
+    rows: RequestRows
     structured: list[int]
     free_until: list[int]
-    cap: IntArray
-    depth_cap: IntArray
-    copied_cap: IntArray
+    caps: _Drafts
+
+
+class _Decoding(NamedTuple):
+    """The requests of a step that decode.
+
+    Attributes:
+        requests: [B] vLLM's request objects.
+        constants: what is known of them already.
+        computed: [B] tokens that have been computed.
+        near_end: rows of requests whose end may limit their drafts.
+    """
+
+    requests: list[Any]
+    constants: _Constants
+    computed: list[int]
+    near_end: list[int]
 
 
 def drafter_limit(vllm_config: Any) -> int | None:
@@ -96,7 +122,7 @@ class ContextBuilder:
         self._engine_table: list[int] | None = scheduler.dynamic_sd_lookup
         self._blocks = BlockBudget(scheduler, self._kmax)
         self.block_pool = scheduler.kv_cache_manager.block_pool
-        self._rows: _Rows | None = None
+        self._constants: _Constants | None = None
         self.drafter_limit: int | None = None
         """Longest context with which the drafter runs; None: any."""
         self.matches: TextMatches | None = None
@@ -113,13 +139,6 @@ class ContextBuilder:
     ) -> Batch:
         """The batch about to be scheduled, or with `under_way` the one after it.
 
-        A request decodes if nothing of its prompt is left to compute and, with scheduling ahead,
-        the steps under way do not surely finish it.
-
-        Drafts are limited so that none can be wasted: a request with r tokens to go uses at most
-        r - 1 drafts besides the bonus token. The steps under way emit at least one token, but
-        may fill the context by as many as they verify.
-
         Args:
             step: number of the step.
             now: time (seconds).
@@ -128,128 +147,162 @@ class ContextBuilder:
                 its drafts are at hand. The drafts of a batch after that step are expected to be
                 that many, KV memory is left out, and what the step accepts is not known.
         """
-        scheduler, kmax = self._scheduler, self._kmax
-        running = scheduler.running
-        requests = [request for request in running if not request.is_prefill_chunk]
-        prompt_left, prefilling = 0, len(running) - len(requests)
-        if prefilling:
-            prompt_left = sum(
-                request.num_tokens - request.num_computed_tokens
-                for request in running
-                if request.is_prefill_chunk
-            )
-        if getattr(scheduler, "decode_stagger", 1) > 1:  # stages of a pipeline take turns
-            coming = scheduler.current_step + 1
-            requests = [r for r in requests if r.next_decode_eligible_step <= coming]
+        scheduler = self._scheduler
+        self.running = len(scheduler.running)
         ahead = under_way is not None
-        if not self._table.holds([request.request_id for request in requests]):
-            known = self._table.knows  # a request that surely ends is not entered
-            requests = [r for r in requests if known(r.request_id) or _to_go(r, ahead) > 0]
-        rows, computed, limited = self._rows_of(requests)
-        if any(_to_go(requests[row], ahead) <= 0 for row in limited):
-            requests = [request for request in requests if _to_go(request, ahead) > 0]
-            rows, computed, limited = self._rows_of(requests)
-        room, possible, available = rows.copied_cap, rows.depth_cap, rows.cap
-        ending: list[Any] = []
-        # Requests about to end would make every uniform batch ragged, and cost it its graph.
-        if limited and self._capability.level is not Level.UNIFORM:
-            room, possible, available = room.copy(), possible.copy(), available.copy()
-            for row in limited:
-                request, left = requests[row], _to_go(requests[row], ahead)
-                end_at = request.num_tokens + request.num_output_placeholders
-                if ahead:
-                    end_at = max(end_at, computed[row] + 1)
-                    ending += [request] if left < self._near else []
-                least = min(left, scheduler.max_model_len - end_at)
-                room[row] = min(room[row], least - 1)
-                available[row] = max(min(available[row], least - 1), 0)
-                possible[row] = max(min(possible[row], least - 2), 0)
+        requests = [request for request in scheduler.running if not request.is_prefill_chunk]
+        prompts, prompt_left = [], 0
+        if len(requests) < self.running:
+            prompts = [request for request in scheduler.running if request.is_prefill_chunk]
+            prompt_left = sum(r.num_tokens - r.num_computed_tokens for r in prompts)
+        decoding = self._decoding(requests, ahead)
+        requests, rows = decoding.requests, decoding.constants.rows
+        drafts, ending = self._until_the_end(decoding, ahead)
         if self.drafter_limit is not None:
-            longest = max((requests[row].num_tokens for row in limited), default=0)
-            if self.beyond_drafter(longest):
-                possible = np.zeros_like(rows.cap)
-            if prefilling:
-                longest = max(longest, *(r.num_tokens for r in running if r.is_prefill_chunk))
-            self.near_limit = self.beyond_drafter(longest + kmax + 2)
-        self.running = len(running)
-        context_tokens: IntArray = np.array(computed, dtype=np.int64)
-        constants = rows.constants
-        structured = [requests[row] for row in rows.structured]
+            drafts = self._that_fit_the_drafter(drafts, decoding, prompts)
+        structured = [requests[row] for row in decoding.constants.structured]
+        available = drafts.available
         if under_way is None:
-            available = np.minimum(available, _drafts_of(requests, structured))
-        elif under_way < kmax:
+            available = np.minimum(available, _at_hand(requests, structured))
+        elif under_way < self._kmax:
             available = np.minimum(available, max(under_way, 0))
+        context_tokens: IntArray = np.array(decoding.computed, dtype=np.int64)
         found = None
         if self._lookup is not None:
             tokens: IntArray = np.array([r.num_tokens for r in requests], dtype=np.int64)
-            found = self._lookup.find(requests, room, context_tokens + 1 - tokens, kmax)
-        shown = None if signals is None else signals.take(constants.names)
+            coming = context_tokens + 1 - tokens
+            found = self._lookup.find(requests, drafts.copied, coming, self._kmax)
+        shown = None if signals is None else signals.for_plan(rows.names)
+        confidence, entropy = shown or (None, None)
         if self.matches is not None:
             matched = self.matches.find(requests)
+            available = self._that_match(available, matched, requests, ahead)
             if self.shows_matches:
-                confidence = np.repeat(matched[:, None], kmax, axis=1)
-                shown = confidence, np.full_like(confidence, np.nan)
-            # The text is whole, so that drafts without a match are known to be fillers. One K for
-            # the batch must not fall with the request that matches least.
-            whole = not (ahead or any(r.num_output_placeholders for r in requests))
-            if whole and self._capability.level is not Level.UNIFORM:
-                available = np.where(matched < FEW, 0, available)
-        limit = None
-        if under_way is None:
+                confidence = np.repeat(matched[:, None], self._kmax, axis=1)
+                entropy = np.full_like(confidence, np.nan)
+        kv_draft_limit = None
+        if not ahead:
             most = available if found is None else np.maximum(available, found.available)
-            limit = self._blocks.draft_limit(requests, most, prompt_left)
+            kv_draft_limit = self._blocks.draft_limit(requests, most, prompt_left)
         context = StepContext(
             step=step,
             capability=self._capability,
-            request_ids=constants.names,
-            slots=constants.slots,
+            request_ids=rows.names,
+            slots=rows.slots,
             context_tokens=context_tokens,
             draft_available=available,
-            draft_possible=possible,
-            engine_k=self._engine_k(len(requests) + prefilling),
-            tpot_target=constants.tpot_target,
-            task=constants.task,
-            temperature=constants.temperature,
-            confidence=None if shown is None else shown[0],
-            entropy=None if shown is None else shown[1],
+            draft_possible=drafts.possible,
+            engine_k=self._engine_k(len(requests) + len(prompts)),
+            tpot_target=rows.tpot_target,
+            task=rows.task,
+            temperature=rows.temperature,
+            confidence=confidence,
+            entropy=entropy,
             waiting=len(scheduler.waiting),
             prefill_tokens=self._prefill_tokens(len(requests), prompt_left),
             kv_free_tokens=self.block_pool.get_num_free_blocks() * scheduler.block_size,
             kv_total_tokens=self._kv_total,
-            kv_draft_limit=limit,
+            kv_draft_limit=kv_draft_limit,
             lookup_available=None if found is None else found.available,
             lookup_match=None if found is None else found.match,
-            opted_out=constants.opted_out,
+            opted_out=rows.opted_out,
             now=now,
         )
         return Batch(requests, context, ending, structured, found)
 
-    def _rows_of(self, requests: list[Any]) -> tuple[_Rows, list[int], list[int]]:
-        """Return the rows, [B] computed tokens, and the rows of which more than a cap may limit."""
-        rows, names = self._rows, [request.request_id for request in requests]
-        constants = self._table.rows_of(names, requests)
-        if rows is None or rows.constants is not constants:
-            self._rows = rows = self._read_rows(requests, constants)
-        computed = [request.num_computed_tokens for request in requests]
-        pairs = enumerate(zip(computed, rows.free_until, strict=True))
-        return rows, computed, [row for row, (at, free_until) in pairs if at > free_until]
+    def _decoding(self, requests: list[Any], ahead: bool) -> _Decoding:
+        """Leave out requests that wait in this step, or that the steps under way surely finish."""
+        scheduler = self._scheduler
+        if getattr(scheduler, "decode_stagger", 1) > 1:  # stages of a pipeline take turns
+            coming = scheduler.current_step + 1
+            requests = [r for r in requests if r.next_decode_eligible_step <= coming]
+        names = [request.request_id for request in requests]
+        if not self._table.holds(names):
+            known = self._table.knows  # a request that surely ends is not entered
+            requests = [r for r in requests if known(r.request_id) or _to_go(r, ahead) > 0]
+            names = [request.request_id for request in requests]
+        decoding = self._look_at(requests, names)
+        if any(_to_go(requests[row], ahead) <= 0 for row in decoding.near_end):
+            requests = [request for request in requests if _to_go(request, ahead) > 0]
+            decoding = self._look_at(requests, [request.request_id for request in requests])
+        return decoding
 
-    def _read_rows(self, requests: list[Any], constants: RequestRows) -> _Rows:
+    def _look_at(self, requests: list[Any], names: list[str]) -> _Decoding:
+        constants = self._constants
+        rows = self._table.rows_of(names, requests)
+        if constants is None or constants.rows is not rows:
+            self._constants = constants = self._constants_of(requests, rows)
+        computed = [request.num_computed_tokens for request in requests]
+        pairs = enumerate(zip(computed, constants.free_until, strict=True))
+        near_end = [row for row, (at, free_until) in pairs if at > free_until]
+        return _Decoding(requests, constants, computed, near_end)
+
+    def _constants_of(self, requests: list[Any], rows: RequestRows) -> _Constants:
         kmax, far = self._kmax, self._scheduler.max_model_len - self._kmax
         if self.drafter_limit is not None:
             far = min(far, self.drafter_limit + 2)
         # Of a decoding request one token at most is not computed, and one surely under way. Where
         # the end is not known or moves, the request is looked at in each step.
-        most, prompt = constants.most_output, constants.prompt_tokens
+        most, prompt = rows.most_output, rows.prompt_tokens
         ends = np.where(most < NO_CAP, np.minimum(prompt + most, far), 0)
-        return _Rows(
-            constants,
+        return _Constants(
+            rows,
             [row for row, request in enumerate(requests) if request.use_structured_output],
             (ends - 2 - self._near).tolist(),
-            np.minimum(constants.draft_cap, kmax),
-            constants.depth_cap(kmax),
-            np.minimum(constants.copied_cap, kmax),
+            _Drafts(
+                available=np.minimum(rows.draft_cap, kmax),
+                possible=rows.depth_cap(kmax),
+                copied=np.minimum(rows.copied_cap, kmax),
+            ),
         )
+
+    def _until_the_end(self, decoding: _Decoding, ahead: bool) -> tuple[_Drafts, list[Any]]:
+        """Limit the drafts so that none can be wasted; return the requests about to end, too.
+
+        A request with r tokens to go uses at most r - 1 drafts besides the bonus token. The steps
+        under way emit at least one token, but may fill the context by as many as they verify.
+        """
+        caps = decoding.constants.caps
+        # Requests about to end would make every uniform batch ragged, and cost it its graph.
+        if not decoding.near_end or self._capability.level is Level.UNIFORM:
+            return caps, []
+        drafts = _Drafts(*(column.copy() for column in caps))
+        ending: list[Any] = []
+        for row in decoding.near_end:
+            request, left = decoding.requests[row], _to_go(decoding.requests[row], ahead)
+            end_at = request.num_tokens + request.num_output_placeholders
+            if ahead:
+                end_at = max(end_at, decoding.computed[row] + 1)
+                ending += [request] if left < self._near else []
+            left = min(left, self._scheduler.max_model_len - end_at)
+            drafts.copied[row] = min(drafts.copied[row], left - 1)
+            drafts.available[row] = max(min(drafts.available[row], left - 1), 0)
+            drafts.possible[row] = max(min(drafts.possible[row], left - 2), 0)
+        return drafts, ending
+
+    def _that_fit_the_drafter(
+        self, drafts: _Drafts, decoding: _Decoding, prompts: list[Any]
+    ) -> _Drafts:
+        """Expect no drafts if one request is too long for the drafter: it then leaves out all."""
+        # Only those near their end: what the drafter holds is an end, too (`_constants_of`).
+        near_end = [decoding.requests[row] for row in decoding.near_end]
+        longest = max((request.num_tokens for request in near_end), default=0)
+        if self.beyond_drafter(longest):
+            drafts = drafts._replace(possible=np.zeros_like(drafts.possible))
+        longest = max([longest, *(request.num_tokens for request in prompts)])
+        self.near_limit = self.beyond_drafter(longest + self._kmax + 2)
+        return drafts
+
+    def _that_match(
+        self, available: IntArray, matched: FloatArray, requests: list[Any], ahead: bool
+    ) -> IntArray:
+        """Leave out drafts of the device's look-up that are known to be fillers."""
+        # Known once the text is whole. One K for the batch must not fall with the request that
+        # matches least.
+        whole = not (ahead or any(request.num_output_placeholders for request in requests))
+        if whole and self._capability.level is not Level.UNIFORM:
+            return np.where(matched < FEW, 0, available)
+        return available
 
     def beyond_drafter(self, longest: int) -> bool:
         """Return whether a step with this longest context gets no drafts from vLLM."""
@@ -282,7 +335,7 @@ class ContextBuilder:
         return max(min(prompt_left, budget), 0)
 
 
-def _drafts_of(requests: list[Any], structured: list[Any]) -> IntArray:
+def _at_hand(requests: list[Any], structured: list[Any]) -> IntArray:
     """[B] drafts at hand that may be verified."""
     drafts: IntArray = np.array([len(r.spec_token_ids) for r in requests], dtype=np.int64)
     if structured:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from itertools import compress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from adaptive_spec.adapters.vllm.copied_drafts import Copied
 from adaptive_spec.adapters.vllm.draft_signal.values import DraftSignals, Wanted
 from adaptive_spec.adapters.vllm.lookup import LookedUp, agreement
 from adaptive_spec.engines.driver import Step
-from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
+from adaptive_spec.step import IntArray, SpecPlan, StepContext, StepOutcome
 
 _Value = TypeVar("_Value")
 
@@ -118,75 +118,120 @@ class Arrived(msgspec.Struct, frozen=True):
     now: float
 
 
+class _Rows(NamedTuple):
+    """Requests that decoded in a step and have output.
+
+    Attributes:
+        names: [B] vLLM's ids.
+        slots: [B].
+        verified: [B] drafts that vLLM verified.
+        generated: [B] tokens before vLLM cut what follows a stop.
+        emitted: [B] tokens after that.
+        places: [B] of the requests in vLLM's results.
+        kept: of the planned requests, those among these; None where all are.
+    """
+
+    names: Sequence[str]
+    slots: IntArray
+    verified: Sequence[int]
+    generated: Sequence[int]
+    emitted: Sequence[int]
+    places: Sequence[int]
+    kept: Sequence[bool] | None
+
+
 def build_outcome(arrived: Arrived) -> StepOutcome | None:
     """The outcome, after vLLM has processed the results; None if no request decoded in the step."""
-    step, results = arrived.step, arrived.results
+    step = arrived.step
     output, context = step.output, step.context
-    names = context.request_ids
-    tokens = _by_name(output.num_scheduled_tokens, names, 0)
-    verified = list(map(len, _by_name(output.scheduled_spec_decode_tokens, names, ())))
-    batch_size = len(names) - tokens.count(0)
+    scheduled = _by_name(output.num_scheduled_tokens, context.request_ids, 0)
+    batch_size = len(scheduled) - scheduled.count(0)
     if not batch_size:
         return None
-    context_tokens = sum(compress(context.context_tokens.tolist(), tokens))
-    ragged = len(set(compress(verified, tokens))) > 1
+    drafts = _by_name(output.scheduled_spec_decode_tokens, context.request_ids, ())
+    verified = list(map(len, drafts))
+    rows = _with_output(arrived, verified)
+    labels = _labels(rows, step)
+    pairs = zip(rows.generated, labels, strict=True)
+    right = [k if count > k else count - 1 for count, k in pairs]
+    k_i: IntArray = np.array(labels, dtype=np.int64)
+    accepted: IntArray = np.array(right, dtype=np.int64)
+    agreed = _agreed(rows, arrived, k_i, accepted)
+    shown = None
+    if step.late_signals is not None:
+        shown = step.late_signals.rows(rows.names, context.capability.max_draft_tokens)
+    confidence, entropy = shown or (None, None)
+    return StepOutcome(
+        step=context.step,
+        slots=rows.slots,
+        verified=k_i,
+        accepted=accepted,
+        emitted=np.array(rows.emitted, dtype=np.int64),
+        batch_size=batch_size,
+        batch_tokens=sum(scheduled),
+        context_tokens=sum(compress(context.context_tokens.tolist(), scheduled)),
+        prefill_tokens=output.total_num_scheduled_tokens - sum(scheduled),
+        # A plain number, also after OFF-cold.
+        draft_depth=int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes,
+        ragged=len(set(compress(verified, scheduled))) > 1,
+        seconds=arrived.seconds,
+        now=arrived.now,
+        confidence=confidence,
+        entropy=entropy,
+        lookup_agreed=agreed,
+    )
+
+
+def _with_output(arrived: Arrived, verified: Sequence[int]) -> _Rows:
+    """Leave out planned requests that did not run, were preempted, or have ended since."""
+    step, results = arrived.step, arrived.results
+    names, slots = step.context.request_ids, step.context.slots
     places = _by_name(results.req_id_to_index, names, -1)
     generated = [*arrived.generated, 0]  # 0 at place -1: not in the results
     counts = [generated[place] for place in places]
-    slots, found, taken = context.slots, step.drafts_found, step.plan.from_lookup
+    kept: list[bool] | None = None
     if step.lost or 0 in counts:
         kept = [bool(n) and name not in step.lost for name, n in zip(names, counts, strict=True)]
         names, verified, places, counts = (
             list(compress(column, kept)) for column in (names, verified, places, counts)
         )
-        mask = np.array(kept)
-        slots = slots[mask]
-        found = None if found is None else list(compress(found, kept))
-        taken = None if taken is None else taken[mask]
-    if output.num_invalid_spec_tokens:
-        invalid = output.num_invalid_spec_tokens
-        verified = [k - invalid.get(name, 0) for k, name in zip(verified, names, strict=True)]
+        slots = slots[np.array(kept)]
     sampled = results.sampled_token_ids
-    agreed = None
-    if found is not None:
-        agreed = agreement(found, [sampled[place] for place in places])
-    sent = [len(sampled[place]) for place in places]
+    emitted = [len(sampled[place]) for place in places]
+    return _Rows(names, slots, verified, counts, emitted, places, kept)
+
+
+def _labels(rows: _Rows, step: PlannedStep) -> Sequence[int]:
+    """[B] drafts verified that say something of the drafter."""
+    verified = rows.verified
+    if step.output.num_invalid_spec_tokens:  # a grammar has rejected them
+        invalid = step.output.num_invalid_spec_tokens
+        verified = [k - invalid.get(name, 0) for k, name in zip(verified, rows.names, strict=True)]
     if step.not_drafted:
-        verified = [
-            0 if name in step.not_drafted else k for k, name in zip(verified, names, strict=True)
-        ]
-    if sent != counts:  # a stop cuts off what follows
-        cut = zip(verified, sent, counts, strict=True)
+        pairs = zip(verified, rows.names, strict=True)
+        verified = [0 if name in step.not_drafted else k for k, name in pairs]
+    if rows.emitted != rows.generated:  # a stop cuts off what follows
+        cut = zip(verified, rows.emitted, rows.generated, strict=True)
         verified = [min(k, left) if left < count else k for k, left, count in cut]
-    right = [k if count > k else count - 1 for count, k in zip(counts, verified, strict=True)]
-    k_i, accepted, emitted = (
-        np.array(column, dtype=np.int64) for column in (verified, right, sent)
-    )
-    if agreed is not None and taken is not None:
+    return verified
+
+
+def _agreed(
+    rows: _Rows, arrived: Arrived, verified: IntArray, accepted: IntArray
+) -> IntArray | None:
+    """[B] looked-up drafts that are what was emitted; count those that were not copied."""
+    step, sampled = arrived.step, arrived.results.sampled_token_ids
+    found, copied = step.drafts_found, step.plan.from_lookup
+    if found is None:
+        return None
+    if rows.kept is not None:
+        found = list(compress(found, rows.kept))
+        copied = None if copied is None else copied[np.array(rows.kept)]
+    agreed = agreement(found, [sampled[place] for place in rows.places])
+    if copied is not None:
         # A copied draft that is what was emitted has been accepted.
-        step.not_copied = int(np.sum(accepted[taken] < np.minimum(agreed, k_i)[taken]))
-    shown = None
-    if step.late_signals is not None:
-        shown = step.late_signals.rows(names, context.capability.max_draft_tokens)
-    return StepOutcome(
-        step=context.step,
-        slots=slots,
-        verified=k_i,
-        accepted=accepted,
-        emitted=emitted,
-        batch_size=batch_size,
-        batch_tokens=sum(tokens),
-        context_tokens=context_tokens,
-        prefill_tokens=output.total_num_scheduled_tokens - sum(tokens),
-        # A plain number, also after OFF-cold.
-        draft_depth=int(output.num_spec_tokens_to_schedule) if step.passes is None else step.passes,
-        ragged=ragged,
-        seconds=arrived.seconds,
-        now=arrived.now,
-        confidence=None if shown is None else shown[0],
-        entropy=None if shown is None else shown[1],
-        lookup_agreed=agreed,
-    )
+        step.not_copied = int(np.sum(accepted[copied] < np.minimum(agreed, verified)[copied]))
+    return agreed
 
 
 def _by_name(table: Mapping[str, _Value], names: Sequence[str], missing: _Value) -> list[_Value]:

@@ -107,6 +107,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             self._take_launched()
             self.learn()
         builder = self._builder
+        # Where KV blocks are short, K must be chosen by those that are free now: plan anew.
         if ahead is not None and ahead.holds(builder.block_pool.get_num_free_blocks()):
             planned = self._planned = ahead.step
             if planned.found is not None:
@@ -120,10 +121,12 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             cut(planned.cuts)
             self._copy(planned)
         planned.not_drafted, self._not_drafted = self._not_drafted, ()
+        # Placeholders that no drafter has made could only be rejected, at the price of drafts.
         if planned.not_drafted and planned.plan.acts:
             for request in scheduler.running:
                 if request.request_id in planned.not_drafted:
                     request.spec_token_ids = []
+        # vLLM would fill up admitted requests to a uniform batch, which trimmed drafts are not.
         if planned.cuts and self._engine_table is None:
             scheduler.dynamic_sd_lookup = self._unpadded
             self.table_replaced = True
@@ -185,7 +188,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             for pending in self._pending:
                 pending.lost |= preempted
         if not output.total_num_scheduled_tokens:
-            self._planned = None
+            self._planned = None  # an empty step: no results will come
             return
         self._not_drafted = self._without_drafts(output)
         if planned is None:
@@ -220,7 +223,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             if builder.beyond_drafter(longest):
                 return EVERYBODY
         running = self._scheduler.running
-        if len(running) <= len(scheduled):
+        if len(running) <= len(scheduled):  # nobody was left out
             return ()
         return {
             request.request_id
@@ -256,7 +259,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
                 [request for request in self._scheduler.running if not request.is_prefill_chunk]
             )
         if self._signals.expected or self._signals.at_hand:
-            return
+            return  # the plan waits for the confidence of its drafts
         if self._lookup is not None and self._by_scheduler:
             return  # a look-up for the tokens under way would find less than one for the newest
         if self._awaits_drafts:

@@ -199,12 +199,12 @@ class Controller:
     def observe(self, outcome: StepOutcome) -> None:
         """Learn from a finished step; an unplanned step is only counted, an impossible one not."""
         try:
-            step = self._in_flight.take(outcome.step)
+            step = self._in_flight.pop(outcome.step)
             impossible = outcome_fault(outcome, self.capability)
             if impossible:
                 self._faults.left_out(f"impossible outcome: {impossible}")
             else:
-                self._counters.outcome(outcome, None if step is None else step.plan)
+                self._counters.count_outcome(outcome, None if step is None else step.plan)
                 if step is not None:
                     self._learn(step, outcome)
             self._active = time.monotonic()
@@ -221,7 +221,7 @@ class Controller:
             self.policy.observe(finished)
         except POLICY_ERRORS as error:
             self._policy_failed(f"observe raised {type(error).__name__}: {error}", outcome.now)
-        self._counters.finished(finished)
+        self._counters.count_finished(finished)
         if self._trace.on:
             ran = finished_step(step.context, step.plan, outcome)
             wanted = finished_step(step.context, step.wanted, outcome).plan
@@ -380,7 +380,7 @@ class Controller:
         self._trace.close(self._now)
 
     def _decided(self, step: StepInFlight) -> SpecPlan:
-        self._counters.plan(step.context, step.plan)
+        self._counters.count_plan(step.context, step.plan)
         self._in_flight.add(step)
         return step.plan
 

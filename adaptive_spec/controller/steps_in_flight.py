@@ -87,12 +87,12 @@ class StepsInFlight:
         return len(self._steps)
 
     def add(self, step: StepInFlight) -> None:
-        """Keep a step until `take`; beyond the limit the oldest step is dropped."""
+        """Keep a step until `pop`; beyond the limit the oldest step is dropped."""
         self._steps[step.context.step] = step
         if len(self._steps) > _MOST_IN_FLIGHT:
             del self._steps[next(iter(self._steps))]
 
-    def take(self, number: int) -> StepInFlight | None:
+    def pop(self, number: int) -> StepInFlight | None:
         """Remove and return the step of this number, or None; drop older steps without results."""
         for older in [step for step in self._steps if step < number]:
             del self._steps[older]

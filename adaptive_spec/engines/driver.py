@@ -41,7 +41,7 @@ class PendingSteps(deque[_Launched]):
     them. So results are matched to a step by facts of both, and the steps before it are dropped.
     """
 
-    def take(self, matches: Callable[[_Launched], bool]) -> _Launched | None:
+    def pop_matching(self, matches: Callable[[_Launched], bool]) -> _Launched | None:
         """Remove and return the oldest step that matches the results; drop the steps before it.
 
         Args:
@@ -254,7 +254,7 @@ class StepDriver(Guarded, ABC, Generic[_Step, _Results, _Made]):
         time; None if no step matches.
         """
         now = self.clock()
-        step = self._pending.take(matches)
+        step = self._pending.pop_matching(matches)
         if step is None:
             return None
         return step, self._step_clock.completed(step.not_before, now), now

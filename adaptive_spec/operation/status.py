@@ -119,19 +119,19 @@ class Counters:
         self._slowest = 0.0
         self._last: SpecPlan | None = None
 
-    def plan(self, context: StepContext, plan: SpecPlan) -> None:
+    def count_plan(self, context: StepContext, plan: SpecPlan) -> None:
         """Count a decision and its available drafts."""
         self._plans.append((context.draft_available, plan))
         if len(self._plans) >= _MOST_UNCOUNTED:
             self._count_plans()
 
-    def outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
+    def count_outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
         """Count a step's results; `plan` is the plan that ran, None if unknown."""
         self._outcomes.append((outcome, plan))
         if len(self._outcomes) >= _MOST_UNCOUNTED:
             self._count_outcomes()
 
-    def finished(self, step: FinishedStep) -> None:
+    def count_finished(self, step: FinishedStep) -> None:
         """Count the same by task label and source of drafts."""
         self._finished.append(step)
         if len(self._finished) >= _MOST_UNCOUNTED:
@@ -312,13 +312,13 @@ class Counters:
 class FaultCounters(Counters):
     """Counters of faults and events alone, for simulations that show no others."""
 
-    def plan(self, context: StepContext, plan: SpecPlan) -> None:
+    def count_plan(self, context: StepContext, plan: SpecPlan) -> None:
         """Ignore a decision."""
 
-    def outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
+    def count_outcome(self, outcome: StepOutcome, plan: SpecPlan | None) -> None:
         """Ignore a step's results."""
 
-    def finished(self, step: FinishedStep) -> None:
+    def count_finished(self, step: FinishedStep) -> None:
         """Ignore task labels, sources of drafts and stuck requests."""
 
     def ending(self, slots: IntArray) -> None:

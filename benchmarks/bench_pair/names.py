@@ -16,5 +16,3 @@ MODELS = ("target", "target_big", "draft", "draft_poor", "eagle", "mtp", "eagle3
 """Models that `build` materialises."""
 
 VOCABULARY_SIZE = 2048
-END_OF_TEXT = "<|end|>"
-END_OF_TEXT_ID = 0

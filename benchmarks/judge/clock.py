@@ -90,7 +90,7 @@ class Recorder:
             self.seconds.append(seconds)
         return work
 
-    def take(self) -> list[Work]:
+    def pop_steps(self) -> list[Work]:
         """Return the steps completed since the last call."""
         steps, self.completed, self.seconds = self.completed, [], []
         return steps

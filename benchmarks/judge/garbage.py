@@ -64,7 +64,7 @@ class Attack:
             for name, emitted, finished in self._engine.step():
                 tokens += emitted if name.startswith("victim") else 0
                 self._live -= {name} if finished else set()
-        self._engine.recorder.take()
+        self._engine.recorder.pop_steps()
         return tokens / (clock() - since) / self._wanted["victim"]
 
     def _send(self, kind: str) -> None:

@@ -110,7 +110,7 @@ def _answer(engine: Engine, cell: Cell, made: list[Job], seed: int) -> _Answered
     recorder.noise = Noise(cell.noise, NOISE_SEED + seed)
     before = engine.status()
     served = serve(engine, cell.traffic, made)
-    steps = recorder.take()
+    steps = recorder.pop_steps()
     counters = before, engine.status()
     return _Answered(steps, served.sent, served.per_token, served.first_token, counters)
 

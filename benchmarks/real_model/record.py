@@ -152,7 +152,7 @@ def record(head: Head, rows: Sequence[Rows], end: int) -> dict[str, NDArray[Any]
     }
 
 
-def told(arrays: dict[str, NDArray[Any]]) -> str:
+def summary_of(arrays: dict[str, NDArray[Any]]) -> str:
     """Return a table: survival of each source's drafts by kind, and tokens per step with K = 8."""
     kind = np.repeat(arrays["label"], arrays["length"])
     lines = []
@@ -182,7 +182,7 @@ def main() -> None:
         arrays = record(head, chosen, target.config["eos_token_id"])
         file = given.out / f"real_text_t{heat:g}.npz"
         np.savez_compressed(file, **arrays)
-        print(f"{file}: {file.stat().st_size / 1e3:.0f} kB\n{told(arrays)}", flush=True)
+        print(f"{file}: {file.stat().st_size / 1e3:.0f} kB\n{summary_of(arrays)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -249,13 +249,13 @@ def train(
         if time.monotonic() - saved > 240:
             checkpoint.save(head, optimizer, step)
             saved = time.monotonic()
-            print(f"  kept out: {told(head, kept_out)}", flush=True)
+            print(f"  kept out: {agreement_of(head, kept_out)}", flush=True)
     checkpoint.save(head, optimizer, step)
     head.save(folder)
-    print(f"step {step} of {steps}: {json.dumps(told(head, kept_out))}")
+    print(f"step {step} of {steps}: {json.dumps(agreement_of(head, kept_out))}")
 
 
-def told(head: Head, rows: Sequence[Rows]) -> dict[str, list[float]]:
+def agreement_of(head: Head, rows: Sequence[Rows]) -> dict[str, list[float]]:
     """Return how often each pass agrees with the target, by kind."""
     found = {}
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.acceptance.pool import take
+from adaptive_spec.sim.acceptance.pool import select
 
 
 def halves(data: AcceptanceData, seed: int) -> tuple[AcceptanceData, AcceptanceData]:
@@ -23,4 +23,4 @@ def halves(data: AcceptanceData, seed: int) -> tuple[AcceptanceData, AcceptanceD
     in_first = (np.arange(data.records) + second.repeat(2)[: data.records]) % 2 == 0
     if data.records % 2:
         in_first[-1] = False
-    return take(data, np.sort(by_length[in_first])), take(data, np.sort(by_length[~in_first]))
+    return select(data, np.sort(by_length[in_first])), select(data, np.sort(by_length[~in_first]))

@@ -15,7 +15,7 @@ _ANY_NUMBER = 255
 """`proposed` of a drafter that drafts as many as asked for."""
 
 
-def take(data: AcceptanceData, records: IntArray) -> AcceptanceData:
+def select(data: AcceptanceData, records: IntArray) -> AcceptanceData:
     """The records with these numbers, in this order; a record may come twice.
 
     Raises ValueError if none is named, IndexError for one that is not there.
@@ -75,7 +75,7 @@ def pool(parts: Sequence[AcceptanceData], *, seed: int) -> AcceptanceData:
         record_temperature=_record_temperature(parts),
         lookup=_lookup(parts),
     )
-    return take(joined, np.random.default_rng(seed).permutation(joined.records))
+    return select(joined, np.random.default_rng(seed).permutation(joined.records))
 
 
 def _lists(parts: Sequence[AcceptanceData]) -> set[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.acceptance.pool import take
+from adaptive_spec.sim.acceptance.pool import select
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
 
 PREFIX = "record:"
@@ -53,4 +53,4 @@ def shipped_record(text: str, *, depth: int | None = None, seed: int = 0) -> Acc
     if not chosen.size:
         kinds = ", ".join(dict.fromkeys(data.labels))
         raise DataError(f"{PREFIX}{text}: no such kind of prompt; there are {kinds}")
-    return replace(take(data, chosen), name=f"{name}:{kind}")
+    return replace(select(data, chosen), name=f"{name}:{kind}")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData, LookedUp
-from adaptive_spec.sim.acceptance.pool import take
+from adaptive_spec.sim.acceptance.pool import select
 from adaptive_spec.sim.acceptance.recorded import load_npz
 
 _FOLDER = Path(__file__).parent
@@ -104,7 +104,7 @@ def shipped_two_sources(
     if not chosen.size:
         kinds = ", ".join(dict.fromkeys(data.labels))
         raise DataError(f"{text}: no such kind of text; there are {kinds}")
-    return take(data, chosen)
+    return select(data, chosen)
 
 
 def _load(file: Path, more: tuple[str, ...]) -> dict[str, NDArray[Any]]:

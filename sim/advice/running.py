@@ -40,7 +40,7 @@ def recorded(engine_k: Counts, kmax: int, engine: str) -> SetUp | None:
     """
     every = sum(engine_k.values(), Counter[int]())
     total = every.total()
-    if not total:
+    if not total:  # older traces do not say: most servers run one K
         return static(kmax, engine)
     common = {size: counts.most_common(1)[0] for size, counts in sorted(engine_k.items())}
     if sum(count for _, count in common.values()) < _BY_SIZE * total:
@@ -48,6 +48,7 @@ def recorded(engine_k: Counts, kmax: int, engine: str) -> SetUp | None:
     table: list[list[int]] = []
     steps = 0
     for size, (k, _) in common.items():
+        # A range that hardly ran says nothing: its sizes go to the range before it.
         if table and table[-1][2] != k and steps < _LEAST_SHARE * total:
             table.pop()
         if not table or table[-1][2] != k:

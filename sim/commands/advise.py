@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
+from adaptive_spec.sim.commands.options import ServerKey, takes
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
     print_json,
@@ -23,68 +26,70 @@ if TYPE_CHECKING:
     from adaptive_spec.sim.advice.values import Fleet
 
 Engine = Literal["vllm", "sglang", "trtllm"]
-MONEY, OUTPUT, PRECISION = "Money and memory", "Output", "Precision"
+
+_money, _output, _precision = (
+    partial(typer.Option, rich_help_panel=panel)
+    for panel in ("Money and memory", "Output", "Precision")
+)
 
 
-def advise(
+class AdviseOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one can tell `advise`: each field is an option, or the argument."""
+
     traces: Annotated[
         list[Path] | None,
         typer.Argument(help="Folders or segments of step traces, as `trace.directory` names."),
-    ] = None,
+    ] = None
     server: Annotated[
-        str | None,
-        typer.Option(help="URL of a server that writes a step trace on this machine."),
-    ] = None,
-    key: Annotated[str, typer.Option(help="API key. Default: $VLLM_API_KEY.")] = "",
+        str | None, typer.Option(help="URL of a server that writes a step trace on this machine.")
+    ] = None
+    key: ServerKey = ""
     engine: Annotated[
         Engine, typer.Option(help="Whose own set-ups to compare with, and whose lines to print.")
-    ] = "vllm",
+    ] = "vllm"
     runs: Annotated[
         str,
         typer.Option(
             help="What you run without the plugin: K, the engine's own table as JSON, or a file "
             "with it. Default: what the trace shows."
         ),
-    ] = "",
-    gpus: Annotated[
-        int, typer.Option(min=0, help="GPUs that serve this traffic.", rich_help_panel=MONEY)
-    ] = 0,
-    gpu_hour_price: Annotated[
-        float, typer.Option(min=0, help="Of one GPU, any currency.", rich_help_panel=MONEY)
-    ] = 0.0,
+    ] = ""
+    gpus: Annotated[int, _money(min=0, help="GPUs that serve this traffic.")] = 0
+    gpu_hour_price: Annotated[float, _money(min=0, help="Of one GPU, any currency.")] = 0.0
     drafter: Annotated[
         str, typer.Option(help="The drafter that ran, such as eagle, mtp or ngram.")
-    ] = "",
+    ] = ""
     model: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the target, for the drafter's memory.", rich_help_panel=MONEY),
-    ] = None,
+        Path | None, _money(help="Folder of the target, for the drafter's memory.")
+    ] = None
     draft_model: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the draft model, for its memory.", rich_help_panel=MONEY),
-    ] = None,
-    details: Annotated[
-        bool, typer.Option("--details", help="Print all figures, too.", rich_help_panel=OUTPUT)
-    ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="Write a page with charts.", rich_help_panel=OUTPUT),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead.", rich_help_panel=OUTPUT)
-    ] = False,
+        Path | None, _money(help="Folder of the draft model, for its memory.")
+    ] = None
+    details: Annotated[bool, _output("--details", help="Print all figures, too.")] = False
+    html: Annotated[Path | None, _output(help="Write a page with charts.")] = None
+    json: Annotated[bool, _output("--json", help="Print JSON instead.")] = False
     resamplings: Annotated[
-        int,
-        typer.Option(
-            min=2, max=100, help="Bootstrap worlds behind the intervals.", rich_help_panel=PRECISION
-        ),
-    ] = 8,
-    tokens: Annotated[
-        int,
-        typer.Option(min=100, help="Fewest tokens of a simulated load.", rich_help_panel=PRECISION),
-    ] = 1500,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws.", rich_help_panel=PRECISION)] = 0,
-) -> None:
+        int, _precision(min=2, max=100, help="Bootstrap worlds behind the intervals.")
+    ] = 8
+    tokens: Annotated[int, _precision(min=100, help="Fewest tokens of a simulated load.")] = 1500
+    seed: Annotated[int, _precision(min=0, help="Of all draws.")] = 0
+
+    def prediction_options(self) -> dict[str, Any]:
+        """Return what a prediction depends on besides the traces. Raises ConfigError."""
+        from adaptive_spec.sim.advice.running import read_stated
+
+        return {
+            "engine": self.engine,
+            "drafter": self.drafter,
+            "runs": read_stated(self.runs) if self.runs else "",
+            "resamplings": self.resamplings,
+            "tokens": self.tokens,
+            "seed": self.seed,
+        }
+
+
+@takes(AdviseOptions)
+def advise(context: typer.Context, options: AdviseOptions) -> None:
     """Is speculation worth it on this traffic: plugin, table or nothing, and how sure is that?
 
     Predicts no speculation, every fixed K, the engine's own table and goodput on the recorded
@@ -96,44 +101,36 @@ def advise(
     from adaptive_spec.kept_results import keep, read_kept
     from adaptive_spec.sim.advice.advice import Predicted
     from adaptive_spec.sim.advice.kept import prediction_path
-    from adaptive_spec.sim.advice.running import read_stated
     from adaptive_spec.sim.advice.values import Fleet
     from adaptive_spec.sim.commands.advice_page import advice_page
     from adaptive_spec.sim.commands.advice_screen import print_advice
 
-    fleet = Fleet(gpus=gpus, gpu_hour_price=gpu_hour_price)
-    places = _places(traces or [], server, key)
-    options = {
-        "engine": engine,
-        "drafter": drafter,
-        "runs": read_stated(runs) if runs else "",
-        "resamplings": resamplings,
-        "tokens": tokens,
-        "seed": seed,
-    }
-    path = prediction_path(places, options)
+    del context
+    fleet = Fleet(gpus=options.gpus, gpu_hour_price=options.gpu_hour_price)
+    places = _places(options.traces or [], options.server, options.key)
+    asked = options.prediction_options()
+    path = prediction_path(places, asked)
     predicted: Predicted | None = read_kept(path, Predicted)
     stopped = False
     if predicted is not None:
         _note(f"made before, from {path}")
     else:
-        predicted, stopped = _predicted(places, options, fleet)
+        predicted, stopped = _predicted(places, asked, fleet)
         if not stopped and predicted.resamplings and keep(path, predicted):
             _note(f"kept in {path}")
     found = predicted.conclude(fleet)
-    if draft_model is not None:
-        import msgspec
-
+    if options.draft_model is not None:
         from adaptive_spec.sim.advice.memory import memory_cost
 
-        said = memory_cost(model, draft_model, predicted.pool_tokens, predicted.mean_context)
+        tokens, context_tokens = predicted.pool_tokens, predicted.mean_context
+        said = memory_cost(options.model, options.draft_model, tokens, context_tokens)
         found = msgspec.structs.replace(found, memory=said)
-    if html is not None:
-        write_file(html, advice_page(found).encode())
-    if json:
+    if options.html is not None:
+        write_file(options.html, advice_page(found).encode())
+    if options.json:
         print_json(found)
     else:
-        print_advice(found, standard_output(), details=details)
+        print_advice(found, standard_output(), details=options.details)
     if stopped:
         raise typer.Exit(130)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.sim.commands.options import ServerKey
 from adaptive_spec.sim.commands.printing import print_json, standard_output, table
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def breakeven(
         str, typer.Argument(help="Folder with steps-*.jsonl, or URL or HOST:PORT of a server.")
     ],
     policy: Annotated[str, typer.Option(help="Of a trace: the policy that learns it.")] = "goodput",
-    key: Annotated[str, typer.Option(help="API key. Default: $VLLM_API_KEY.")] = "",
+    key: ServerKey = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say where drafts pay: accepted drafts that a round of K must have, and has, by load.

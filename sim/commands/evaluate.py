@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.sim.commands.options import JsonForTable
 from adaptive_spec.sim.commands.printing import print_json, standard_output, table
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def evaluate(
     warmup_steps: Annotated[int, typer.Option(min=0, help="First steps, to learn from only.")] = 50,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="Of the policies.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: JsonForTable = False,
 ) -> None:
     """Estimate tokens per second of policies from a trace of another one, without running them.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.sim.commands.options import JsonForTable
 from adaptive_spec.sim.commands.printing import print_json, standard_output, table
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def profile(
         typer.Option(help="The drafter that ran, such as eagle. Default: its cost is any one's."),
     ] = "*",
     force: Annotated[bool, typer.Option("--force", help="Write one that fits badly, too.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: JsonForTable = False,
 ) -> None:
     """Make a hardware profile for `replay` from recorded steps, and say how well it fits.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.sim.commands.options import JsonForTable
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
     number,
@@ -50,7 +51,7 @@ def sweep(
     data: Annotated[
         Path | None, typer.Option(help="Data folder that ${data} in the configuration means.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: JsonForTable = False,
 ) -> None:
     """Run every policy on every cell of a configuration, held against the oracles of the cell.
 

@@ -292,6 +292,7 @@ class Engine:
         if plan.mode is Mode.OFF_COLD:
             return 0, True, True
         off = plan.mode is Mode.OFF_WARM
+        # A fixed depth is drafted whatever is planned, off too if a pass keeps the drafter in step.
         if not self.capability.steers_depth and (not off or self.capability.off_pass):
             return self.options.max_draft_tokens, off, False
         return plan.draft_depth, off, False
@@ -370,12 +371,12 @@ def step_context(
     batch_size, kmax = batch.size, options.max_draft_tokens
     # One token is kept for the bonus position, so that a chain never emits too much.
     room = possible = np.minimum(batch.left, kmax)
-    if options.drafts_past_end:
+    if options.drafts_past_end:  # nobody trims them, as in an engine without this package
         room = possible = np.full(batch_size, kmax)
     if accepted.is_tree:  # K counts nodes, most of which are never emitted
         possible = np.where(possible > 0, kmax, 0)
     available = np.minimum(possible, batch.drafted)
-    if batch.any_stale:
+    if batch.any_stale:  # the drafter has lost these requests, for good
         possible = np.where(batch.stale, 0, possible)
         available = np.where(batch.stale, 0, available)
     if not options.fills_up:

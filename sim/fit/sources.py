@@ -18,7 +18,7 @@ from adaptive_spec.operation.trace import read_segment
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.recorded import is_npz, load_recorded_npz
-from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps, read_steps
+from adaptive_spec.sim.step_trace import read_request_steps, read_steps
 from adaptive_spec.step import FloatArray, IntArray, Mode, StepOutcome
 
 _BY_STEP = (
@@ -210,7 +210,7 @@ def traced_steps(path: Path) -> TracedSteps:
     """All steps of a trace. Raises DataError naming file and record, and what is wrong."""
     rows = list(read_request_steps(path))
     times = [
-        _outcome(step)
+        step.outcome(step.step, np.arange(len(step.ids)))
         for step in read_steps(path)
         if step.seconds is not None and step.mode is not Mode.OFF_COLD
     ]
@@ -258,21 +258,3 @@ def _put(row: FloatArray, values: list[float | None]) -> None:
     for position, value in enumerate(values[: len(row)]):
         if value is not None:
             row[position] = value
-
-
-def _outcome(record: RecordedStep) -> StepOutcome:
-    nothing = np.zeros(0, dtype=np.int64)
-    return StepOutcome(
-        step=record.step,
-        slots=nothing,
-        verified=nothing,
-        accepted=nothing,
-        emitted=nothing,
-        batch_size=record.batch_size,
-        batch_tokens=record.batch_tokens,
-        context_tokens=record.context_tokens,
-        prefill_tokens=record.prefill_tokens,
-        draft_depth=record.depth,
-        ragged=len(set(record.k)) > 1,
-        seconds=float(record.seconds or 0.0),
-    )

@@ -84,7 +84,7 @@ def evaluate(
         if counts:
             ran.append((float(step.outcome.emitted.sum()), step.outcome.seconds))
         present += step.context.batch_size
-        model.learn(step.outcome, step.ended)
+        model.add_step(step.outcome, step.ended)
     if len(ran) < _FEWEST_STEPS:
         more = f"{_FEWEST_STEPS * logged.length // len(ran) - logged.length:,} more" if ran else ""
         longer = f"record about {more} steps, or" if ran else "record"

@@ -151,27 +151,12 @@ class LoggedTrace:
 
 
 def _logged(record: RecordedStep, context: StepContext, ended: IntArray) -> LoggedStep:
-    verified = _integers(record.k)
-    outcome = StepOutcome(
-        step=context.step,
-        slots=context.slots,
-        verified=verified,
-        accepted=_integers(record.accepted),
-        emitted=_integers(record.emitted),
-        batch_size=record.batch_size,
-        batch_tokens=record.batch_tokens,
-        context_tokens=record.context_tokens,
-        prefill_tokens=record.prefill_tokens,
-        draft_depth=record.depth,
-        ragged=len(set(record.k)) > 1,
-        seconds=math.nan if record.seconds is None else record.seconds,
-        now=record.now,
-    )
+    outcome = record.outcome(context.step, context.slots)
     propensity = None
     if record.propensity is not None and record.mode not in (Mode.ENGINE, Mode.SHADOW):
         propensity = np.array(record.propensity, dtype=np.float64)
         if record.planned_k is not None:
-            propensity[_integers(record.planned_k) != verified] = np.nan
+            propensity[_integers(record.planned_k) != outcome.verified] = np.nan
     return LoggedStep(context, outcome, propensity, ended, record)
 
 

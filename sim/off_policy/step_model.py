@@ -72,7 +72,7 @@ class StepTimeRegression:
         """Seconds of a step with these features, by the steps so far."""
         return float(features @ self.coefficients())
 
-    def learn(self, ran: StepOutcome) -> None:
+    def add_step(self, ran: StepOutcome) -> None:
         """Take up a step, if its time was measured."""
         seconds = ran.seconds
         if not (0.0 < seconds < 60.0) or ran.batch_size == 0:
@@ -148,10 +148,10 @@ class StepModel:
         """[Kmax, B] predicted probability that all drafts up to a position are accepted."""
         return survival_of(self._acceptance.hazard(slots))
 
-    def learn(self, ran: StepOutcome, ended: IntArray) -> None:
+    def add_step(self, ran: StepOutcome, ended: IntArray) -> None:
         """Take up a step, and forget the requests that ended with it."""
         self._acceptance.learn(ran.slots, ran.verified, ran.accepted)
-        self.time.learn(ran)
+        self.time.add_step(ran)
         if ended.size:
             self._acceptance.forget(ended)
 

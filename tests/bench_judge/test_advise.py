@@ -73,4 +73,4 @@ def test_a_trace_is_a_record_for_the_judge(engine: ScriptedVllm, trace: Path) ->
     asked = Traffic(pieces=(Piece(8, 24),), records=(str(trace),))
     served = serve(engine, asked, jobs(asked, "eagle", KMAX, 1))
     assert served.sent > 0
-    assert sum(work.emitted for work in engine.recorder.take()) > 24
+    assert sum(work.emitted for work in engine.recorder.pop_steps()) > 24

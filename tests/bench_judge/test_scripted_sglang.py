@@ -71,7 +71,7 @@ def serve(
     while left:
         left -= sum(each.finished for each in engine.step())
     engine.drain()
-    return engine.recorder.take()
+    return engine.recorder.pop_steps()
 
 
 def decoding(steps: list[Work]) -> list[Work]:
@@ -140,7 +140,7 @@ def test_a_step_costs_what_the_price_list_says(
     assert read - began > 0
     while engine.scheduler.last_batch:
         engine.step()
-    engine.recorder.take()
+    engine.recorder.pop_steps()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_retracted_request_is_read_again_and_goes_on(engine_of: Made, ahead: b
     engine.drain()
     del script.prompts
     assert again
-    assert sum(work.emitted for work in engine.recorder.take()) == 6 * 300 + 6 * 20
+    assert sum(work.emitted for work in engine.recorder.pop_steps()) == 6 * 300 + 6 * 20
     # The next run gets back what was held, whatever its schedule.
     other = engine_of(ahead=not ahead)
     other.use(parse_arm("k3"), DEVICE)
@@ -229,7 +229,7 @@ def test_overlapped_steps_are_processed_when_the_next_is_launched(engine_of: Mad
         late[ahead] = engine.step()
         while engine.scheduler.last_batch:
             engine.step()
-        engine.recorder.take()
+        engine.recorder.pop_steps()
         emitted[ahead] = [work.emitted for work in serve(engine) if work.emitted]
     assert [each.tokens for each in late[False]] == [1]
     assert late[True] == []

@@ -72,7 +72,7 @@ def serve(
     while left:
         left -= sum(each.finished for each in engine.step())
     engine.drain()
-    return engine.recorder.take()
+    return engine.recorder.pop_steps()
 
 
 Plan = Callable[[StepContext], tuple[int, int, Mode]]
@@ -137,7 +137,7 @@ def test_a_request_that_lived_through_off_cold_has_holes(engine_of: Made) -> Non
     assert engine.script.texts["long"].lost
     while not any(each.finished for each in engine.step()):
         pass
-    engine.recorder.take()
+    engine.recorder.pop_steps()
 
 
 def test_one_k_for_the_batch_out_of_a_ladder(engine_of: Made) -> None:

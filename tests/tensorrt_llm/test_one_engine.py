@@ -503,7 +503,7 @@ def test_faults_of_every_hook_leave_the_engine_alone(
     from adaptive_spec.engines.driver import PendingSteps
 
     monkeypatch.setattr(context.ContextBuilder, "build", broken)
-    monkeypatch.setattr(PendingSteps, "take", broken)
+    monkeypatch.setattr(PendingSteps, "pop_matching", broken)
     monkeypatch.setattr(steps.StepDriver, "outcome_of", broken)
     executor = small_run(trt, iterations=300, seed=11)
     assert ran(executor) == {KMAX}

@@ -29,12 +29,12 @@ def random_run(trt: Any, *, iterations: int = 500, **options: Any) -> Any:
 def test_filler_counted_as_rejected_drafts(
     import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch, overlap: bool
 ) -> None:
-    def ran(self: Any, slots: Any, prefilled: Any, k: int) -> None:
+    def record_drafts(self: Any, slots: Any, prefilled: Any, k: int) -> None:
         self._drafted[np.arange(1000)] = 5
 
     record = Record(monkeypatch.setattr)
     switched_on(policy=RANDOM)
-    monkeypatch.setattr(ContextBuilder, "ran", ran)
+    monkeypatch.setattr(ContextBuilder, "record_drafts", record_drafts)
     executor = random_run(import_stand_in(), overlap=overlap)
     with pytest.raises(AssertionError, match="filler counted"):
         check_labels(record, executor.engine.truth)
@@ -62,12 +62,12 @@ def test_lengths_of_upstreams_lists_taken_for_drafts_at_hand(
 def test_a_late_prompt_result_taken_for_the_first_verification(
     import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def take(self: Any, matches: Any) -> Any:
+    def pop_matching(self: Any, matches: Any) -> Any:
         return self.pop() if self else None
 
     record = Record(monkeypatch.setattr)
     switched_on(policy=RANDOM)
-    monkeypatch.setattr(PendingSteps, "take", take)
+    monkeypatch.setattr(PendingSteps, "pop_matching", pop_matching)
     executor = random_run(import_stand_in())
     with pytest.raises(AssertionError, match="accepted, really"):
         check_labels(record, executor.engine.truth)

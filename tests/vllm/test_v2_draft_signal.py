@@ -300,4 +300,4 @@ def test_late_values_go_to_the_step_that_verifies_their_drafts() -> None:
         assert not hasattr(other, "late_signals")
         arrivals.arrived_late(SimpleNamespace(**{ATTRIBUTE: signals}), None, None)
     assert arrivals.late == 2
-    assert arrivals.take(["a"]) is None, "they are too late for a plan"
+    assert arrivals.for_plan(["a"]) is None, "they are too late for a plan"

@@ -83,7 +83,7 @@ class SignalArrivals:
             self.late += 1
             planned.late_signals = signals
 
-    def take(self, request_ids: Sequence[str]) -> tuple[FloatArray, FloatArray] | None:
+    def for_plan(self, request_ids: Sequence[str]) -> tuple[FloatArray, FloatArray] | None:
         """Confidence and entropy, [B, Kmax] each, of the step about to be planned; used once."""
         signals, self._for_next_plan = self._for_next_plan, None
         return None if signals is None else signals.rows(request_ids, self._kmax)

@@ -130,7 +130,7 @@ def _play(
         for (prompt, answer), start in zip(texts, offsets, strict=False)
     ]
     serve_scripted(engine, Traffic(pieces=(Piece(clients, len(made)),), records=()), made)
-    return engine.recorder.take()
+    return engine.recorder.pop_steps()
 
 
 def _rate(steps: Sequence[Work], on: Device, method: str) -> float:

@@ -70,7 +70,7 @@ def _one(engine: Engine, key: RunKey, load: Load, least_steps: int = 0) -> Run:
         texts = list(zip(engine.tokens_of(prompts), answers, strict=True))
     return Run(
         key=key,
-        steps=engine.recorder.take(),
+        steps=engine.recorder.pop_steps(),
         sums=[checksum(tokens) for tokens in answers],
         texts=texts,
         modes=growth(before, after, "steps_by_mode"),

@@ -169,7 +169,7 @@ class SGLangThroughputPolicy(StatelessPolicy):
     def observe(self, step: FinishedStep) -> None:
         """Update the windows of the drafted positions, and the cost table."""
         outcome = step.outcome
-        self._times.learn(outcome)
+        self._times.record(outcome)
         k = step.plan.memo
         if not k or self._k is None or outcome.slots.size == 0:
             return

@@ -128,7 +128,7 @@ class VllmDynamicPolicy(StatelessPolicy):
     def observe(self, step: FinishedStep) -> None:
         """Count drafts and accepted drafts by position."""
         outcome = step.outcome
-        self._times.learn(outcome)
+        self._times.record(outcome)
         positions = np.arange(len(self.drafted))
         self.drafted += np.count_nonzero(outcome.verified[:, None] > positions, axis=0)
         self._accepted += np.count_nonzero(outcome.accepted[:, None] > positions, axis=0)

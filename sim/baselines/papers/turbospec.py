@@ -101,7 +101,7 @@ class TurboSpecPolicy(StatelessPolicy):
     def observe(self, step: FinishedStep) -> None:
         """Update the acceptance rate; a step without drafts leaves it unchanged."""
         outcome = step.outcome
-        self._times.learn(outcome)
+        self._times.record(outcome)
         judged = int((outcome.accepted + (outcome.accepted < outcome.verified)).sum())
         if judged:
             self._judged += judged

@@ -100,7 +100,7 @@ class StartUpProfile:
         seconds: FloatArray = np.maximum.accumulate(verify) + drafting
         return seconds
 
-    def learn(self, outcome: StepOutcome) -> None:
+    def record(self, outcome: StepOutcome) -> None:
         """Learn a step's measured duration."""
         if self._cost is not None:
             self._cost.learn(outcome)

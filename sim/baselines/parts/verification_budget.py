@@ -110,7 +110,7 @@ class BudgetedVerification(StatelessPolicy, ABC):
     def observe(self, step: FinishedStep) -> None:
         """Learn the step's duration and accepted drafts."""
         if self._capability is not None:
-            self._times.learn(step.outcome)
+            self._times.record(step.outcome)
             self.learn(step)
 
     def forget(self, slots: IntArray) -> None:

@@ -72,7 +72,7 @@ def test_a_faulty_policy_leaves_the_engines_own_k(
     assert len([r for r in caplog.records if "own K" in r.getMessage()]) == 1
 
 
-@pytest.mark.parametrize("place", ["decision_seconds", "plan"])
+@pytest.mark.parametrize("place", ["decision_seconds", "count_plan"])
 def test_what_fails_around_the_policy_is_counted_not_raised(
     monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -374,7 +374,7 @@ def test_a_fault_in_counting_a_step_is_not_the_policys(monkeypatch: pytest.Monke
     def broken(step: Any) -> None:
         raise ValueError("no such step")
 
-    monkeypatch.setattr(of._counters, "finished", broken)
+    monkeypatch.setattr(of._counters, "count_finished", broken)
     for step in range(20):
         of.plan(context(step))
         of.observe(outcome(step))

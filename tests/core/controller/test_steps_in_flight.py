@@ -109,12 +109,12 @@ def test_a_step_is_taken_once_and_older_ones_are_given_up() -> None:
     steps = StepsInFlight()
     for number in range(4):
         steps.add(in_flight(number))
-    found = steps.take(2)
+    found = steps.pop(2)
     assert found is not None
     assert found.context.step == 2
-    assert steps.take(2) is None
-    assert steps.take(1) is None
-    assert steps.take(3) is not None
+    assert steps.pop(2) is None
+    assert steps.pop(1) is None
+    assert steps.pop(3) is not None
 
 
 def test_steps_that_never_end_are_not_kept_for_ever() -> None:
@@ -122,7 +122,7 @@ def test_steps_that_never_end_are_not_kept_for_ever() -> None:
     for number in range(1000):
         steps.add(in_flight(number))
     assert len(steps) < 100
-    assert steps.take(999) is not None
+    assert steps.pop(999) is not None
 
 
 def test_a_new_policy_gets_none_of_the_notes_of_the_one_before() -> None:
@@ -130,7 +130,7 @@ def test_a_new_policy_gets_none_of_the_notes_of_the_one_before() -> None:
     steps.add(in_flight(0))
     steps.change_policy()
     steps.add(in_flight(1))
-    before, after = steps.take(0), steps.take(1)
+    before, after = steps.pop(0), steps.pop(1)
     assert before is not None
     assert after is not None
     assert (before.wanted.notes, before.wanted.memo) == ((), None)

@@ -19,19 +19,19 @@ def test_results_find_their_step_although_some_steps_never_have_any(
     pending = pending_of(*range(len(has_results)))
     for number, has_any in enumerate(has_results):
         if has_any:
-            assert pending.take(lambda step, number=number: step == number) == number
+            assert pending.pop_matching(lambda step, number=number: step == number) == number
             assert len(pending) == len(has_results) - number - 1
 
 
 def test_results_of_no_known_step_change_nothing() -> None:
     pending = pending_of(1, 2, 3)
-    assert pending.take(lambda step: step == 9) is None
+    assert pending.pop_matching(lambda step: step == 9) is None
     assert list(pending) == [1, 2, 3]
 
 
 def test_of_several_matching_steps_the_oldest_is_taken() -> None:
     pending = pending_of(1, 2, 3)
-    assert pending.take(lambda step: step >= 2) == 2
+    assert pending.pop_matching(lambda step: step >= 2) == 2
     assert list(pending) == [3]
 
 

@@ -60,7 +60,7 @@ def test_no_request_id_benches_the_policy_or_fills_the_trace(tmp_path: Path, nam
 
 def test_a_fault_in_our_own_code_benches_no_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     target = static()
-    monkeypatch.setattr(Counters, "outcome", lambda *_: 1 / 0)
+    monkeypatch.setattr(Counters, "count_outcome", lambda *_: 1 / 0)
     assert set(serve(target, 200)) == {Mode.ON}
     assert target.counters.failures["outcome raised ZeroDivisionError"] == 200
     for _ in range(20):

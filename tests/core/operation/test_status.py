@@ -17,7 +17,7 @@ def test_drafts_are_counted_for_the_task_labels_used_last() -> None:
     plan = engine_plan(seen)
     for label in range(1000):
         labels = msgspec.structs.replace(seen, task=np.array([label, 5, -1]))
-        counters.finished(FinishedStep(labels, plan, finished))
+        counters.count_finished(FinishedStep(labels, plan, finished))
     counted = counters.snapshot()["drafts_by_task"]
     assert len(counted) == 64
     assert counted["task 999"] == [3, 1]
@@ -29,7 +29,7 @@ def test_drafts_are_counted_by_the_label_that_clients_sent() -> None:
     for number, label in ((0, "code"), (1, "chat\x1b[31m"), (2, "code")):
         counters.name_task(number, label)
     labels = msgspec.structs.replace(context(0), task=np.array([0, 1, 2]))
-    counters.finished(FinishedStep(labels, engine_plan(labels), outcome(0)))
+    counters.count_finished(FinishedStep(labels, engine_plan(labels), outcome(0)))
     assert counters.snapshot()["drafts_by_task"] == {"code": [3, 1], "chat?[31m": [2, 2]}
     for number in range(1000):
         counters.name_task(number, "a" * 64)
@@ -41,8 +41,8 @@ def test_a_status_has_all_steps_however_many_have_come_since_the_last() -> None:
     for more in (1, 0, 64, 130):
         for step in range(counted, counted + more):
             plan = engine_plan(context(step))
-            counters.plan(context(step), plan)
-            counters.outcome(outcome(step), plan)
+            counters.count_plan(context(step), plan)
+            counters.count_outcome(outcome(step), plan)
         counted += more
         status = counters.snapshot()
         assert status["steps"] == status["steps_by_mode"]["engine"] == counted

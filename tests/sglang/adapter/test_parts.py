@@ -109,16 +109,16 @@ def test_confidence_is_that_of_the_drafters_next_token() -> None:
     tap.before_extend()
     Draft.draft_runner.forward(logits)
     tap.after_extend(TwoRequests)
-    found = tap.take([Named("b"), Named("new")], 3)
+    found = tap.for_plan([Named("b"), Named("new")], 3)
     assert found is not None
     assert found.confidence[0, 0] == pytest.approx(0.9)
     assert found.entropy[0, 0] == pytest.approx(-(0.9 * math.log(0.9) + 0.1 * math.log(0.1)))
     assert np.isnan(found.confidence[1]).all()
     assert np.isnan(found.confidence[0, 1:]).all()
-    assert tap.take([Named("a")], 3) is None, "used twice"
+    assert tap.for_plan([Named("a")], 3) is None, "used twice"
     tap.before_extend()
     Draft.draft_runner.forward(logits[:1])
     tap.after_extend(TwoRequests)
-    assert tap.take([Named("a")], 3) is None, "a row short"
+    assert tap.for_plan([Named("a")], 3) is None, "a row short"
     Draft.draft_runner.forward(logits)
     assert tap._caught is None, "an output of drafting is kept"

@@ -24,7 +24,7 @@ def after(steps: int, prompts: list[int], pause: float = 0.0) -> PromptSteps:
             tokens = count * chance.randint(200, 900)
             found.launched(now, under_way=0)
             now += FIXED + EACH * tokens
-            found.ran(now, count, tokens)
+            found.record(now, count, tokens)
         not_before = clock.launched(now, under_way=0)
         now += 0.010
         clock.completed(not_before, now)
@@ -56,6 +56,6 @@ def test_batches_of_one_size_tell_nothing_of_their_fixed_time() -> None:
     found = PromptSteps(clock)
     for step in range(50):
         found.launched(step * 0.01, under_way=0)
-        found.ran(step * 0.01 + 0.008, 2, 100)
+        found.record(step * 0.01 + 0.008, 2, 100)
         found.decoded()
     assert found.shared_seconds == 0.0

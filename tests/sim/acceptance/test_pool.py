@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adaptive_spec.sim.acceptance.pool import pool, take
+from adaptive_spec.sim.acceptance.pool import pool, select
 
 from .fake_records import data_of
 
@@ -20,17 +20,17 @@ def records_of(data):
     ]
 
 
-def test_take_keeps_order_and_allows_repeats():
-    assert records_of(take(A, np.array([1, 0, 1]))) == [
+def test_selection_keeps_order_and_allows_repeats():
+    assert records_of(select(A, np.array([1, 0, 1]))) == [
         ("a2", (1, 0)),
         ("a1", (2, 1, 0)),
         ("a2", (1, 0)),
     ]
 
 
-def test_take_of_nothing_is_refused():
+def test_selection_of_nothing_is_refused():
     with pytest.raises(ValueError, match="no records"):
-        take(A, np.array([], dtype=np.int64))
+        select(A, np.array([], dtype=np.int64))
 
 
 def test_pooled_data_holds_every_record_once_at_the_smaller_depth():

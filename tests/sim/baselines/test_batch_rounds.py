@@ -91,7 +91,7 @@ def test_without_a_profile_each_new_load_is_measured_and_then_left_alone() -> No
             return rounds.next_round(context, 2 if k is None else k, "")
 
         def observe(self, step) -> None:
-            times.learn(step.outcome)
+            times.record(step.outcome)
 
     machine.policy = Profiling()
     machine.run(60)
