@@ -16,7 +16,10 @@ from .bench import Results
 CELL = re.compile(
     r"(?P<stage>[a-z]+)/(?P<method>\w+)/t(?P<t>[\d.]+)/(?P<load>\d+)/(?P<arm>[^/]+)/(?P<repeat>\d+)"
 )
-KEPT_AS_THEY_ARE = ("about", "options", "versions", "ragged_penalty", "profile", "simulator")
+KEPT_AS_THEY_ARE = (
+    *("about", "options", "versions", "kernels"),
+    *("ragged_penalty", "profile", "simulator"),
+)
 GROUPS = ("engine", "capture", "identity", "graphs", "steps", "own", "acceptance")
 """Beginnings of keys whose results are kept as they are, by the rest of the key."""
 
