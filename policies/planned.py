@@ -24,6 +24,7 @@ import numpy as np
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.break_even_table import BreakEven, BreakEvenTable
+from adaptive_spec.policies.planning.draft_kernels import value_of
 from adaptive_spec.policies.planning.explanation import EVERY_STEPS, Worth, explanation
 from adaptive_spec.policies.planning.exploration import (
     ColdTrial,
@@ -32,9 +33,10 @@ from adaptive_spec.policies.planning.exploration import (
     first_k,
     measuring,
 )
-from adaptive_spec.policies.planning.planner import value_of
+from adaptive_spec.policies.planning.off_forecast import OffForecast
+from adaptive_spec.policies.planning.planner import Ahead
 from adaptive_spec.policies.planning.prompt_share import PromptShare
-from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast, forecast_step
+from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.value import Value
 from adaptive_spec.policies.step_time.belief import SavedBelief
@@ -287,15 +289,15 @@ class PlannedPolicy:
         """A step that measures a K, or no drafter, if one is worth it."""
         if self._cold_trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
-        best = forecast.best_uniform()[0] if self._modes.wants_a_trial else None
+        best = OffForecast(forecast).best_uniform()[0] if self._modes.wants_a_trial else None
         return self._exploring.measured(forecast, self._acceptance.observations, best)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
         context, before = forecast.context, self._modes.mode
         if self._cold_trial.pays(forecast) is False:
-            self._modes.found_out(forecast, context.batch_size)
+            self._modes.found_out(OffForecast(forecast), context.batch_size)
         mode = self._modes.step(
-            forecast,
+            OffForecast(forecast),
             batch_size=context.batch_size,
             # A step that is planned ahead does not know its prompts yet.
             prompts=context.prefill_tokens > 0 or self._prompts.recent,
@@ -408,7 +410,7 @@ class PlannedPolicy:
         numbers["switch"] = self._modes.snapshot()
         if self._modes.mode is not Mode.ON:
             now = forecast.context.now
-            k, of_none = forecast.best_uniform()
+            k, of_none = OffForecast(forecast).best_uniform()
             numbers["best"] = {"k": k, "of_none": round(of_none, 3)}
             numbers["off_seconds"] = round(max(now - self._off_since, 0.0), 1)
             numbers["probing"] = self._modes.probing

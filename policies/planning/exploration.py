@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adaptive_spec.policies.planning.off_forecast import OffForecast
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.value import DEEPER, FRACTION, FRACTION_OF_NONE, Value
 from adaptive_spec.policies.step_time.belief import KNEE
@@ -332,7 +333,8 @@ class ColdTrial:
         if not self._cost.timed_cold(forecast.context.batch_size):
             return None
         self._unjudged = False
-        self._recovering = self._tokens * forecast.off_seconds > (1.0 + _MARGIN) * self._seconds
+        off_seconds = OffForecast(forecast).off_seconds
+        self._recovering = self._tokens * off_seconds > (1.0 + _MARGIN) * self._seconds
         return self._recovering
 
     def recovering(self, context: StepContext) -> bool:
