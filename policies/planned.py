@@ -309,7 +309,6 @@ class PlannedPolicy:
             if _WRONG < self._probe_error < math.inf:
                 # Step times with drafts are as old: only K = 0 has run since.
                 self._cost.doubt()
-                self._exploring.costs_changed()
             self._probe_error = math.inf
         return mode
 
@@ -350,7 +349,6 @@ class PlannedPolicy:
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
         if self._cost.learn(outcome, cold=cold):
-            self._exploring.costs_changed()
             self._modes.costs_changed()
         if self._modes.probing:
             self._modes.scored(
