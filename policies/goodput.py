@@ -28,6 +28,7 @@ from adaptive_spec.policies.acceptance.change_detection import ChangeDetector
 from adaptive_spec.policies.acceptance.hazard_model import survival_of
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
+from adaptive_spec.policies.planning.draft_prices import verify_prices
 from adaptive_spec.policies.planning.draft_sources import DraftSources, LookupAlone
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.step_time.model import CostModel
@@ -73,7 +74,7 @@ class ConfidenceAdmission:
             self._acceptance.hazard_given(signal, hazard, context.slots, context.task)
         )
         worth = survival if forecast.weights is None else survival * forecast.weights
-        prices = forecast.verify_prices()
+        prices = verify_prices(forecast)
         verify = np.minimum(context.draft_available, (worth >= prices[:, None]).sum(axis=0))
         return verify, survival
 

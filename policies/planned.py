@@ -24,6 +24,7 @@ import numpy as np
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.break_even_table import BreakEven, BreakEvenTable
+from adaptive_spec.policies.planning.draft_kernels import value_of
 from adaptive_spec.policies.planning.explanation import EVERY_STEPS, Worth, explanation
 from adaptive_spec.policies.planning.exploration import (
     ColdTrial,
@@ -32,9 +33,9 @@ from adaptive_spec.policies.planning.exploration import (
     first_k,
     measuring,
 )
-from adaptive_spec.policies.planning.planner import value_of
-from adaptive_spec.policies.planning.prompt_share import PromptShare
-from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast, forecast_step
+from adaptive_spec.policies.planning.off_forecast import OffForecast
+from adaptive_spec.policies.planning.planner import Ahead
+from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.value import Value
 from adaptive_spec.policies.step_time.belief import SavedBelief
@@ -57,6 +58,8 @@ from adaptive_spec.step import (
 _LEAST_STEPS, _LEAST_STATELESS = 60, 24
 """Steps timed before speculation may stop; fewer for a drafter without a state."""
 
+_RECENT_STEPS = 8
+"""Steps for which prompts that came speak of more."""
 _WRONG = 0.2
 """Least relative error of a probe's predicted step times that is no noise."""
 
@@ -218,10 +221,6 @@ class PlannedPolicy:
     def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
         context = drafts.context
         late = self._tpot.late(context)
-        prompts = self._cost.prefill_seconds(self._prompts.tokens)
-        if prompts:
-            shared = context.shared_seconds + prompts
-            context = msgspec.structs.replace(context, shared_seconds=shared)
         forecast = forecast_step(
             context,
             drafts.survival,
@@ -287,18 +286,18 @@ class PlannedPolicy:
         """A step that measures a K, or no drafter, if one is worth it."""
         if self._cold_trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
-        best = forecast.best_uniform()[0] if self._modes.wants_a_trial else None
+        best = OffForecast(forecast).best_uniform()[0] if self._modes.wants_a_trial else None
         return self._exploring.measured(forecast, self._acceptance.observations, best)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
         context, before = forecast.context, self._modes.mode
         if self._cold_trial.pays(forecast) is False:
-            self._modes.found_out(forecast, context.batch_size)
+            self._modes.found_out(OffForecast(forecast), context.batch_size)
         mode = self._modes.step(
-            forecast,
+            OffForecast(forecast),
             batch_size=context.batch_size,
             # A step that is planned ahead does not know its prompts yet.
-            prompts=context.prefill_tokens > 0 or self._prompts.recent,
+            prompts=context.prefill_tokens > 0 or self._since_prompts < _RECENT_STEPS,
             now=context.now,
             ready=self._knows_enough(context.capability)
             and not self._cold_trial.recovering(context),
@@ -310,7 +309,6 @@ class PlannedPolicy:
             if _WRONG < self._probe_error < math.inf:
                 # Step times with drafts are as old: only K = 0 has run since.
                 self._cost.doubt()
-                self._exploring.costs_changed()
             self._probe_error = math.inf
         return mode
 
@@ -343,7 +341,7 @@ class PlannedPolicy:
         if self._capability is None:
             return
         outcome = step.outcome
-        self._prompts.ran(outcome)
+        self._since_prompts = 0 if outcome.prefill_tokens else self._since_prompts + 1
         self._break_even.drafted = outcome.draft_depth > 0
         if self._acceptance.learn(step, self._cost):
             self._acceptance.widen()
@@ -351,7 +349,6 @@ class PlannedPolicy:
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
         if self._cost.learn(outcome, cold=cold):
-            self._exploring.costs_changed()
             self._modes.costs_changed()
         if self._modes.probing:
             self._modes.scored(
@@ -377,7 +374,6 @@ class PlannedPolicy:
         if self._capability is not None:
             self._acceptance.forget(slots)
             self._modes.ended(slots)
-            self._prompts.ended(slots)
         self._tpot.forget(slots)
 
     # -------------------------------------------------------------------- state
@@ -408,7 +404,7 @@ class PlannedPolicy:
         numbers["switch"] = self._modes.snapshot()
         if self._modes.mode is not Mode.ON:
             now = forecast.context.now
-            k, of_none = forecast.best_uniform()
+            k, of_none = OffForecast(forecast).best_uniform()
             numbers["best"] = {"k": k, "of_none": round(of_none, 3)}
             numbers["off_seconds"] = round(max(now - self._off_since, 0.0), 1)
             numbers["probing"] = self._modes.probing
@@ -458,7 +454,7 @@ class PlannedPolicy:
         self._cost = CostModel(capability, self._profile, self._saved_belief)
         self._modes = ModeMachine(capability)
         self._break_even = BreakEvenTable(capability, self._cost)
-        self._prompts = PromptShare()
+        self._since_prompts = _RECENT_STEPS
         self._cold_trial = ColdTrial(capability, self._cost)
         self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
         # Last, so that a saved state that does not fit raises once and not in every step.

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import gc
+import logging
 import types
 from collections.abc import Sized
 from typing import Any
 
 import numpy as np
 
-_NOT_HELD = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+_NOT_HELD = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, logging.Logger)
 
 
 def memory_footprint(root: object) -> int:
     """Count the entries of arrays and containers reachable from an object.
 
     Each object counts once. Classes, modules and functions are not followed; a bound method's
-    object and a partial's arguments are.
+    object and a partial's arguments are. Nor are loggers, whose handlers may keep what was said.
     """
     count = 0
     known: set[int] = set()

@@ -51,7 +51,9 @@ import numpy as np
 from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policies.acceptance.hazard_model import survival_of
 from adaptive_spec.policies.acceptance.lookup_model import LookupModel
-from adaptive_spec.policies.planning.step_forecast import Ahead, StepForecast
+from adaptive_spec.policies.planning.draft_prices import verify_price
+from adaptive_spec.policies.planning.planner import Ahead
+from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.value import unit_loss
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level, StepContext
@@ -256,7 +258,7 @@ class DraftSources:
 
     def priced(self, forecast: StepForecast) -> None:
         """Follow the price of a verified draft: no more than the plan pays for its worst one."""
-        price, verify = forecast.verify_price(), forecast.best.verify
+        price, verify = verify_price(forecast), forecast.best.verify
         if verify.any():
             last = np.take_along_axis(forecast.survival, np.maximum(verify - 1, 0)[None], axis=0)[0]
             price = min(price, float(last[verify > 0].min()))

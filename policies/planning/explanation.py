@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_spec.policies.planning.off_forecast import OffForecast
 from adaptive_spec.policies.planning.planner import is_ragged
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray, IntArray, Level, Mode
@@ -75,7 +76,7 @@ def explanation(forecast: StepForecast, uncertain: list[int]) -> dict[str, Any]:
         "accepted": [round(float(each), 3) for each in mean[:most]],
         "step_ms": round(1e3 * best.seconds, 3),
         "tokens": round(forecast.best_tokens, 2),
-        "of_none": round(1.0 + forecast.advantage, 3),
+        "of_none": round(1.0 + OffForecast(forecast).advantage, 3),
         "untimed_k": uncertain,
     }
     more = _one_more(forecast)

@@ -12,16 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adaptive_spec.policies.planning.off_forecast import OffForecast
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.value import DEEPER, FRACTION, FRACTION_OF_NONE, Value
 from adaptive_spec.policies.step_time.belief import KNEE
 from adaptive_spec.policies.step_time.model import CostModel, load_bin
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
-
-# At a fixed depth, the passes' time cannot be told from the rest of a step otherwise.
-_WITHOUT_DRAFTING, _WITHOUT_DRAFTING_PERIOD = 3, 4
-"""Steps without drafting per load, and their distance (steps)."""
 
 
 class Explored(NamedTuple):
@@ -53,11 +50,6 @@ class Exploring:
         self.k_ahead: int | None = None
         """K that this step drafts for, to be measured in the next."""
         self._deeper = self._deeper_next = False
-        self._without_drafting: dict[int, int] = {}
-
-    def costs_changed(self) -> None:
-        """Step times have changed."""
-        self._without_drafting.clear()
 
     def extended(self, forecast: StepForecast, verify: IntArray, depth: int) -> Explored:
         """The plan with padding filled and, in a trial of acceptance, one draft more for some.
@@ -90,9 +82,6 @@ class Exploring:
             wanted: K to be measured next, whatever it is worth.
         """
         context, best = forecast.context, forecast.best
-        if self._leaves_drafting_out(context):
-            none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
-            return measuring(context, none, 0, Mode.OFF_WARM, "measuring a step without drafting")
         now, trial = self.k_ahead, self.value.best_trial(forecast, observations)
         if wanted is not None:
             trial = wanted
@@ -125,18 +114,6 @@ class Exploring:
 
     def _drop(self) -> None:
         self.k_ahead, self._deeper_next = None, False
-
-    def _leaves_drafting_out(self, context: StepContext) -> bool:
-        capability = context.capability
-        if capability.level is Level.UNIFORM or capability.steers_depth or self.k_ahead is not None:
-            return False
-        load = load_bin(context.batch_size)
-        made = self._without_drafting.get(load, 0)
-        due = context.step % _WITHOUT_DRAFTING_PERIOD == 0 and made < _WITHOUT_DRAFTING
-        if not due or self.value.measures_prompts(context):
-            return False
-        self._without_drafting[load] = made + 1
-        return True
 
     @property
     def probe_depth(self) -> int:
@@ -332,7 +309,8 @@ class ColdTrial:
         if not self._cost.timed_cold(forecast.context.batch_size):
             return None
         self._unjudged = False
-        self._recovering = self._tokens * forecast.off_seconds > (1.0 + _MARGIN) * self._seconds
+        off_seconds = OffForecast(forecast).off_seconds
+        self._recovering = self._tokens * off_seconds > (1.0 + _MARGIN) * self._seconds
         return self._recovering
 
     def recovering(self, context: StepContext) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,39 +9,10 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.per_request import sum_of
-from adaptive_spec.policies.planning.planner import (
-    Admission,
-    best_admission,
-    best_plan,
-    depths_of,
-    is_ragged,
-    token_worth,
-    value_of,
-)
+from adaptive_spec.policies.planning.draft_kernels import value_of
+from adaptive_spec.policies.planning.planner import Admission, Ahead, is_ragged, plan_step
 from adaptive_spec.policies.step_time.model import CostModel
-from adaptive_spec.policies.switch.break_even import Prospect, prospect
-from adaptive_spec.step import (
-    BoolArray,
-    Capability,
-    FloatArray,
-    IntArray,
-    Level,
-    Mode,
-    SpecPlan,
-    StepContext,
-)
-
-
-class Ahead(NamedTuple):
-    """Value of the drafter's next drafts, where some requests will not need them.
-
-    Attributes:
-        survival: [Kmax, B] expected tokens by position.
-        more: [B] tokens that the next step is expected to emit besides, without these drafts.
-    """
-
-    survival: FloatArray
-    more: FloatArray
+from adaptive_spec.step import Capability, FloatArray, IntArray, Mode, SpecPlan, StepContext
 
 
 def forecast_step(
@@ -75,107 +45,24 @@ def forecast_step(
     if capability.ragged_penalty != cost.ragged_penalty:
         capability = _with_penalty(capability, cost.ragged_penalty)
         context = msgspec.structs.replace(context, capability=capability)
-    uniform = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
-    taking_part = context.taking_part
-    if ahead is None and not uniform:
-        weights = np.empty(context.batch_size)
-        verify, depth, value, seconds, tokens, by_worth = best_plan(
-            survival,
-            context.draft_possible,
-            context.draft_available,
-            verify_seconds,
-            draft_seconds,
-            depths_of(capability),
-            capability.steers_depth,
-            _everybody(context.batch_size) if taking_part is None else taking_part,
-            weights,
-        )
-        return StepForecast(
-            context,
-            survival,
-            weights if by_worth or taking_part is not None else None,
-            verify_seconds,
-            draft_seconds,
-            cost.prefill_seconds(context.prefill_tokens),
-            Admission(verify, int(depth), float(value), float(seconds)),
-            float(tokens),
-            cost,
-        )
-
-    def admission(weights: FloatArray | None) -> Admission:
-        depth = None
-        if ahead is not None:
-            each = np.ones(context.batch_size) if weights is None else weights
-            depth = best_admission(
-                ahead.survival * each,
-                each * (1.0 + ahead.more),
-                context.draft_possible,
-                context.draft_possible,
-                verify_seconds,
-                draft_seconds,
-                capability,
-            ).draft_depth
-        return best_admission(
-            survival if weights is None else survival * weights,
-            weights,
-            context.draft_possible,
-            context.draft_available,
-            verify_seconds,
-            draft_seconds,
-            capability,
-            depth,
-        )
-
-    best: Admission | None = None
-    alike = None if taking_part is None else taking_part.astype(np.float64)
-    worth = alike
-    if context.batch_size > 1:
-        worth = token_worth(survival, verify_seconds, draft_seconds, capability, taking_part)
-        best = admission(worth)
-        # Whether to speculate at all is decided by the step itself: costs that all requests share
-        # are not part of these weights.
-        if not best.verify.any() and not (best.draft_depth and capability.steers_depth):
-            worth, best = alike, None
-    if best is None:
-        best = admission(alike)
+    best, weights, tokens = plan_step(context, survival, verify_seconds, draft_seconds, ahead)
     return StepForecast(
         context,
         survival,
-        worth,
+        weights,
         verify_seconds,
         draft_seconds,
         cost.prefill_seconds(context.prefill_tokens),
         best,
-        context.batch_size + value_of(survival, best.verify),
+        tokens,
         cost,
     )
-
-
-@lru_cache(maxsize=64)
-def _everybody(batch: int) -> BoolArray:
-    return np.ones(batch, dtype=np.bool_)
 
 
 @lru_cache(maxsize=64)
 def _with_penalty(capability: Capability, penalty: float) -> Capability:
     """The capability with the ragged penalty that was learned."""
     return msgspec.structs.replace(capability, ragged_penalty=penalty)
-
-
-def convex_slopes(curve: FloatArray) -> FloatArray:
-    """Slopes [N - 1], not falling, of the greatest convex function below these N values."""
-    corners = [0]
-    for here in range(1, len(curve)):
-        while len(corners) > 1:
-            first, second = corners[-2], corners[-1]
-            before = (curve[second] - curve[first]) / (second - first)
-            if (curve[here] - curve[second]) / (here - second) > before:
-                break
-            corners.pop()
-        corners.append(here)
-    widths = np.diff(corners)
-    slopes: FloatArray = np.repeat(np.diff(curve[corners]) / widths, widths)
-    return slopes
 
 
 class StepForecast(NamedTuple):
@@ -223,23 +110,6 @@ class StepForecast(NamedTuple):
         return float(self.draft_seconds[depth if steers else capability.max_draft_tokens])
 
     @property
-    def off_seconds(self) -> float:
-        """Duration, without prompts, of a step at the cheapest K = 0 of this engine."""
-        cold = self.context.capability.cold_off
-        return self.seconds_of(0, 0, Mode.OFF_COLD if cold else Mode.OFF_WARM)
-
-    @property
-    def warm_seconds(self) -> float:
-        """Seconds added by the pass that keeps the drafter's state current."""
-        return self.seconds_of(0, 0, Mode.OFF_WARM) - self.off_seconds
-
-    @property
-    def advantage(self) -> float:
-        """Goodput of the best plan over that of the cheapest K = 0, minus 1."""
-        off = self.context.batch_size / self.off_seconds
-        return self.counted(self.best_tokens) / self.best.seconds / off - 1.0
-
-    @property
     def taking_part(self) -> int:
         """Requests, 1 to B, whose tokens count."""
         rows = self.context.taking_part
@@ -254,84 +124,6 @@ class StepForecast(NamedTuple):
         batch, number = self.context.batch_size, self.taking_part
         return tokens if number == batch else (tokens - (batch - number)) * batch / number
 
-    def prospect(self) -> Prospect:
-        """Gain and break-even of speculation at this load, were first drafts accepted often."""
-        number = self.taking_part
-        mean = self.counted_survival.mean(axis=1)
-        draft_seconds = self.draft_seconds
-        if not self.context.capability.steers_depth:
-            draft_seconds = np.full_like(draft_seconds, draft_seconds[-1])
-        return prospect(
-            number,
-            self.verify_seconds[: number * len(mean) + 1],
-            draft_seconds,
-            self.off_seconds,
-            mean[1:] / mean[:-1],
-        )
-
-    def best_uniform(self) -> tuple[int, float]:
-        """Return the best K >= 1 for all requests, and its goodput over that of no speculation."""
-        number, most = self.taking_part, len(self.verify_seconds) - 1
-        tokens = 1.0 + np.cumsum(self.counted_survival.mean(axis=1))
-        gains = {
-            k: float(tokens[k - 1]) * self.off_seconds / self.seconds_of(min(k * number, most), k)
-            for k in self.context.capability.uniform_values
-            if k
-        }
-        best = max(gains, key=lambda k: gains[k])
-        return best, gains[best]
-
-    def log_gain_of_none(self) -> tuple[float, float]:
-        """Return ln goodput of no speculation over that of the best K >= 1, and its standard error.
-
-        The error is that of the step times.
-        """
-        context, capability = self.context, self.context.capability
-        k, of_none = self.best_uniform()
-        seconds, errors, _ = self.step_times.goodput_covariance(
-            context.batch_size,
-            int(context.context_tokens.sum()),
-            [0, k * self.taking_part],
-            [
-                -1 if capability.cold_off else 0,
-                k if capability.steers_depth else capability.max_draft_tokens,
-            ],
-        )
-        part = seconds / (seconds + context.shared_seconds)
-        none, best = part * np.sqrt(np.diag(errors))
-        variance = none * none + best * best - 2.0 * part[0] * part[1] * errors[0, 1]
-        return -math.log(of_none), math.sqrt(max(float(variance), 0.0))
-
-    @property
-    def timed_drafts(self) -> int:
-        """Steps with drafts that were timed at this load."""
-        return self.step_times.timed_drafts(self.context.batch_size)
-
-    @property
-    def drafted_slots(self) -> IntArray:
-        """Slots of the requests that may verify drafts."""
-        slots: IntArray = self.context.slots[self.context.draft_possible > 0]
-        return slots
-
-    def saved_seconds(self, batch_sizes: list[int]) -> FloatArray:
-        """Seconds that the best K >= 1 saves of a step without drafts, per token of a request.
-
-        Args:
-            batch_sizes: [N] of requests such as those of this step.
-
-        Returns [N], at least 0.
-        """
-        each = int(self.context.context_tokens.mean())
-        tokens = 1.0 + np.cumsum(self.counted_survival.mean(axis=1))
-        k = np.arange(1, len(tokens) + 1)
-        saved = np.zeros(len(batch_sizes))
-        for n, batch in enumerate(batch_sizes):
-            verify = self.step_times.verify_seconds(batch, batch * each, 0)
-            drafting = self.step_times.draft_seconds(batch)
-            passes = drafting[k] if self.context.capability.steers_depth else drafting[-1]
-            saved[n] = verify[0] - np.min((verify[batch * k] + passes) / tokens)
-        return np.maximum(saved, 0.0)
-
     @property
     def counted_survival(self) -> FloatArray:
         """[Kmax, N] survival of the N requests whose tokens count."""
@@ -341,33 +133,6 @@ class StepForecast(NamedTuple):
     def tokens_of(self, verify: IntArray) -> float:
         """Tokens [B] requests are expected to emit with these K_i."""
         return self.context.batch_size + value_of(self.survival, verify)
-
-    def verify_price(self) -> float:
-        """Goodput times the verify time of one draft more: the survival at which it pays."""
-        drafts = int(self.best.verify.sum())
-        most = len(self.verify_seconds) - 1
-        around = max(drafts // 2, self.context.batch_size // 4, 1)
-        # From 1 on: that the first draft is dear is no reason against the others.
-        low = max(drafts - around, 1)
-        high = min(max(drafts + around, low + 1), most)
-        if high <= low:
-            return 0.0
-        slope = float(self.verify_seconds[high] - self.verify_seconds[low]) / (high - low)
-        return self.best.goodput * slope
-
-    def verify_prices(self) -> FloatArray:
-        """Return the survival at which a draft pays, by position [Kmax], not falling.
-
-        Of a single request the position is the number of drafts, so that each has a price of its
-        own, where a kernel or a captured size makes one dearer than the next. The first counts as
-        the second, and what rises less than before is taken together (the greatest convex curve
-        below the step times), since nobody stops where going on is cheaper.
-        """
-        kmax = len(self.survival)
-        if self.context.batch_size > 1 or kmax < 2:
-            return np.full(kmax, self.verify_price())
-        slopes = convex_slopes(self.verify_seconds[1:])
-        return self.best.goodput * np.concatenate((slopes[:1], slopes))
 
     @property
     def _besides(self) -> float:

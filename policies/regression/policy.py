@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
+from adaptive_spec.policies.planning.draft_prices import verify_price
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.regression.hazards import FittedHazards
 from adaptive_spec.policies.regression.model_file import RegressionModel, default_model, load_model
@@ -44,7 +45,7 @@ def rank_live(values: FloatArray, available: IntArray, forecast: StepForecast) -
     batch = len(available)
     planned = int(forecast.best.verify.sum())
     budget = max(_ROOM * planned, planned + 1)
-    eligible = (np.arange(len(values))[:, None] < available) & (values >= forecast.verify_price())
+    eligible = (np.arange(len(values))[:, None] < available) & (values >= verify_price(forecast))
     if np.count_nonzero(eligible) > budget:
         flat = np.where(eligible, values, -1.0).ravel()
         # Ties go to the shallower position, then to request order.

@@ -165,10 +165,6 @@ _ASKING_COSTS = 0.01
 # Speculation comes back after half of an interval, or of a request's lifetime, on average.
 _MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
 """Staked shares of the gain missed, per probe interval and per lifetime."""
-# Such drafters copy text: long matches come in bursts, and a request without a match tells nothing
-# about the next one.
-_BURSTS_OF_LIFETIME = 0.15
-"""The share of a lifetime, over the batch, for a drafter without a state."""
 _STRANDED = 0.3
 """Staked share of the seconds that the requests alive would lose, were no others to come."""
 _STAKE_STEPS, _LOOK_STEPS = 8, 4
@@ -475,8 +471,6 @@ class ModeMachine:
         missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)
         if self._has_state:
             missed += _MISSED_OF_LIFETIME * self._lifetime.seconds
-        else:
-            missed += _BURSTS_OF_LIFETIME * self._lifetime.seconds / self._lifetime.batch_size
         return self._schedule.probe_cost + self._prospect.gain * missed
 
     def _switch_off(self, mode: Mode, forecast: SpeculationForecast, batch_size: int) -> None:

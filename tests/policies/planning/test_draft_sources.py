@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from adaptive_spec import Capability, Level
 from adaptive_spec.policies.acceptance.lookup_model import LookupModel
+from adaptive_spec.policies.planning.draft_prices import verify_price
 from adaptive_spec.policies.planning.draft_sources import DraftSources
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import FloatArray, IntArray, StepContext
@@ -57,10 +58,14 @@ def test_each_request_takes_the_source_whose_drafts_are_worth_more() -> None:
 
 def test_no_source_is_held_to_a_price_above_what_the_plan_pays() -> None:
     # Slopes over a stretch of a curve with a knee are dearer than the drafts the plan has taken.
-    plan = SimpleNamespace(verify=np.array([2, 0]))
+    plan = SimpleNamespace(verify=np.array([2, 0]), goodput=0.9)
     forecast = SimpleNamespace(
-        verify_price=lambda: 0.9, best=plan, survival=np.array([[0.6, 0.3], [0.4, 0.2]])
+        context=SimpleNamespace(batch_size=2),
+        verify_seconds=np.arange(5.0),
+        best=plan,
+        survival=np.array([[0.6, 0.3], [0.4, 0.2]]),
     )
+    assert verify_price(cast(StepForecast, forecast)) == 0.9
     sources = DraftSources()
     for _ in range(100):
         sources.priced(cast(StepForecast, forecast))

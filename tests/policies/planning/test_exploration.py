@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.planning.exploration import Explorer, Exploring
-from adaptive_spec.policies.planning.value import Value
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policies.planning.exploration import Explorer
 from adaptive_spec.step import Capability, Level
-from tests.policies.planning.test_step_forecast import context
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=4)
 
@@ -57,16 +54,3 @@ def test_padding_is_filled_and_never_overfilled() -> None:
     assert ((filled - verify) <= 1).all()
     exact = np.array([2, 2, 1])  # 8 tokens
     assert explorer.fill_padding(exact, available).tolist() == exact.tolist()
-
-
-def test_steps_without_drafting_are_timed_again_once_step_times_have_changed() -> None:
-    fixed = Capability(level=Level.VERIFY, max_draft_tokens=4)
-    exploring = Exploring(Explorer(fixed, 0), Value(fixed, CostModel(fixed)))
-
-    def timed(steps: int) -> int:
-        steps_seen = (context(n, [4] * 8, capability=fixed) for n in range(steps))
-        return sum(map(exploring._leaves_drafting_out, steps_seen))
-
-    assert [timed(100), timed(100)] == [3, 0]
-    exploring.costs_changed()
-    assert timed(100) == 3

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.policies.planning.planner import Admission
-from adaptive_spec.policies.planning.step_forecast import (
-    StepForecast,
+from adaptive_spec.policies.planning.draft_prices import (
     convex_slopes,
-    forecast_step,
+    verify_price,
+    verify_prices,
 )
+from adaptive_spec.policies.planning.planner import Admission
+from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import FloatArray, Mode, StepContext
 from tests import steps
@@ -41,8 +42,8 @@ def forecast(of: StepContext, hazard: float = 0.5, slope: float = 0.001) -> Step
 def test_a_draft_has_its_price_where_history_alone_would_verify_none(batch: int) -> None:
     of = forecast(context(1, [4] * batch))
     assert not of.best.verify.any()
-    assert of.verify_price() == pytest.approx(of.best.goodput * 0.001)
-    assert of.verify_prices() == pytest.approx(np.full(4, of.best.goodput * 0.001))
+    assert verify_price(of) == pytest.approx(of.best.goodput * 0.001)
+    assert verify_prices(of) == pytest.approx(np.full(4, of.best.goodput * 0.001))
 
 
 @pytest.mark.parametrize(
@@ -60,9 +61,9 @@ def test_each_draft_of_a_single_request_has_its_own_price(
     milliseconds: list[float], prices: list[float]
 ) -> None:
     of = forecast(context(1, [4]))._replace(verify_seconds=np.array(milliseconds) / 1e3)
-    assert of.verify_prices() == pytest.approx(of.best.goodput * np.array(prices) / 1e3)
+    assert verify_prices(of) == pytest.approx(of.best.goodput * np.array(prices) / 1e3)
     several = forecast(context(1, [4, 4]))
-    assert len(set(several.verify_prices().tolist())) == 1
+    assert len(set(verify_prices(several).tolist())) == 1
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12))
