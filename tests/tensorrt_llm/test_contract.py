@@ -153,15 +153,10 @@ def test_no_tree_and_no_python_are_one_line(tmp_path: Path, tree: Path) -> None:
         SOURCE.check_tree(tree)
 
 
-def test_a_changed_tree_is_refused_before_anything_is_patched(
-    import_stand_in: Callable[..., Any],
-    switched_on: Any,
-    tree: Path,
-) -> None:
+def test_a_changed_tree_is_refused_before_anything_is_patched(started: Any, tree: Path) -> None:
     edit(tree / "tensorrt_llm" / EXECUTOR, "waiting_queue", "queue")
-    switched_on(policy="static")
     with pytest.raises(UnsupportedEngineError, match=r"unset TLLM_ADAPTIVE_SPEC"):
-        import_stand_in(tree)
+        started(tree, policy="static")
 
 
 def test_not_switched_on_a_changed_tree_is_nobodys_business(
@@ -173,22 +168,16 @@ def test_not_switched_on_a_changed_tree_is_nobodys_business(
     assert not hasattr(trt.py_executor.PyExecutor.start_worker, "__wrapped__")
 
 
-def test_a_missing_schedule_is_one_line_at_start(
-    import_stand_in: Callable[..., Any], switched_on: Any
-) -> None:
-    switched_on(policy="static")
-    trt = import_stand_in()
+def test_a_missing_schedule_is_one_line_at_start(started: Any) -> None:
+    trt = started(policy="static")
     spec = spec_config_of(trt, {}, max_draft_len=4)
     executor = one_engine_executor(trt, Traffic(trt), spec_config=spec)
     with pytest.raises(ConfigError, match=r"draft_len_schedule: \{MAX_BATCH_SIZE: 4\}"):
         executor.start_worker()
 
 
-def test_anything_unforeseen_at_start_is_one_line_with_a_remedy(
-    import_stand_in: Callable[..., Any], switched_on: Any
-) -> None:
-    switched_on(policy="static")
-    trt = import_stand_in()
+def test_anything_unforeseen_at_start_is_one_line_with_a_remedy(started: Any) -> None:
+    trt = started(policy="static")
     executor = one_engine_executor(trt, Traffic(trt))
     executor.max_batch_size = "many"
     with pytest.raises(UnsupportedEngineError, match="unset TLLM_ADAPTIVE_SPEC") as caught:
@@ -198,11 +187,8 @@ def test_anything_unforeseen_at_start_is_one_line_with_a_remedy(
 
 
 @pytest.mark.parametrize("kind", ["none", "fixed"])
-def test_where_there_is_nothing_to_decide_it_says_so_and_serves(
-    import_stand_in: Callable[..., Any], switched_on: Any, kind: str
-) -> None:
-    switched_on(policy="static")
-    trt = import_stand_in()
+def test_where_there_is_nothing_to_decide_it_says_so_and_serves(started: Any, kind: str) -> None:
+    trt = started(policy="static")
     traffic = Traffic(trt, iterations=30)
     spec = spec_config_of(trt, {BATCH: KMAX}, "UserProvided") if kind == "fixed" else None
     executor = one_engine_executor(trt, traffic, spec_config=spec)

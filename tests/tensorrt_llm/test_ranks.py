@@ -13,11 +13,8 @@ RANDOM = "harness.random_policy:RandomPolicy"
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_tensor_parallel_ranks_run_what_rank_0_decides(
-    import_stand_in: Any, switched_on: Any, overlap: bool
-) -> None:
-    switched_on(policy=RANDOM, options={"faults": 0.01})
-    trt = import_stand_in()
+def test_tensor_parallel_ranks_run_what_rank_0_decides(started: Any, overlap: bool) -> None:
+    trt = started(policy=RANDOM, options={"faults": 0.01})
     executors = run_ranks(trt, [1, 1, 1], overlap=overlap)
     histories = [executor.engine.history for executor in executors]
     assert histories[0] == histories[1] == histories[2]
@@ -30,11 +27,10 @@ def test_tensor_parallel_ranks_run_what_rank_0_decides(
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_attention_data_parallel_ranks_run_the_largest_proposal(
-    import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch, overlap: bool
+    started: Any, monkeypatch: pytest.MonkeyPatch, overlap: bool
 ) -> None:
     record = Record(monkeypatch.setattr)
-    switched_on(policy=RANDOM, options={"faults": 0.01})
-    trt = import_stand_in()
+    trt = started(policy=RANDOM, options={"faults": 0.01})
     executors = run_ranks(trt, [1, 2], attention_dp=True, overlap=overlap)
     ks = [[k for _, k, _ in executor.engine.log] for executor in executors]
     assert ks[0] == ks[1]
@@ -49,11 +45,7 @@ def test_attention_data_parallel_ranks_run_the_largest_proposal(
 @pytest.mark.parametrize("attention_dp", [False, True])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_whose_hooks_fail_keeps_the_others_company(
-    import_stand_in: Any,
-    switched_on: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    attention_dp: bool,
-    rank: int,
+    started: Any, monkeypatch: pytest.MonkeyPatch, attention_dp: bool, rank: int
 ) -> None:
     from adaptive_spec.adapters.tensorrt_llm.context import ContextBuilder
 
@@ -65,9 +57,8 @@ def test_a_rank_whose_hooks_fail_keeps_the_others_company(
         return own(self, *args)
 
     monkeypatch.setattr(ContextBuilder, "build", build)
-    switched_on(policy="static", options={"k": 2})
     seeds = [1, 2] if attention_dp else [1, 1]
-    trt = import_stand_in()
+    trt = started(policy="static", options={"k": 2})
     executors = run_ranks(trt, seeds, iterations=400, attention_dp=attention_dp)
     ks = [[k for _, k, _ in executor.engine.log] for executor in executors]
     assert ks[0] == ks[1]
