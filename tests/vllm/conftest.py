@@ -170,6 +170,14 @@ def random_policy() -> dict[str, Any]:
 
 
 @pytest.fixture
+def gpu(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """vLLM's configurations, graphs and workers as on a GPU."""
+    from varlen_workers import Gpu
+
+    return Gpu(models, monkeypatch)
+
+
+@pytest.fixture
 def said() -> Iterator[Callable[[], list[str]]]:
     """What our logger said so far; vLLM's loggers don't propagate."""
     import logging

@@ -144,11 +144,7 @@ def mean(counts: dict[str, tuple[int, int]]) -> float:
 
 @pytest.mark.parametrize("name", ["RaisingPolicy", "NonsensePolicy", "SleepingPolicy"])
 def test_a_broken_policy_costs_nothing_but_its_gain(
-    engine: Any,
-    reference: dict[str, Any],
-    said: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
+    engine: Any, reference: dict[str, Any], said: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     import switchable_policies
 

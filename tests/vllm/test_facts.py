@@ -93,9 +93,7 @@ def test_each_fact_is_missed_and_named(tmp_path: Path, number: int) -> None:
     assert bool(report.problems) == (feature == facts.BASE)
 
 
-def test_a_changed_vllm_is_refused_in_one_line(
-    tmp_path: Path,
-) -> None:
+def test_a_changed_vllm_is_refused_in_one_line(tmp_path: Path) -> None:
     package = write_tree(tmp_path / "vllm", [fact for _, fact in ALL[1:]])
     with pytest.raises(UnsupportedEngineError) as caught:
         SOURCE.require(facts.FACTS, package)

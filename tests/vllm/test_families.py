@@ -201,11 +201,7 @@ def v2(models: dict[str, Path], shelf: Any) -> Iterator[V2Engines]:
     ],
 )
 def test_tokens_on_model_runner_v2(
-    v2: V2Engines,
-    checkpoints: Path,
-    random_policy: dict[str, Any],
-    name: str,
-    depth_follows: bool,
+    v2: V2Engines, checkpoints: Path, random_policy: dict[str, Any], name: str, depth_follows: bool
 ) -> None:
     folder = build(checkpoints, name)
     small: dict[str, Any] = dict(

@@ -24,9 +24,7 @@ def jobs() -> list[Job]:
     ]
 
 
-def test_there_are_fewer_preemptions_than_with_static_k(
-    shelf: Any,
-) -> None:
+def test_there_are_fewer_preemptions_than_with_static_k(shelf: Any) -> None:
     engine = shelf.get(
         "ngram",
         adaptive={
