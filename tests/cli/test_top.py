@@ -21,6 +21,7 @@ from adaptive_spec.commands.status_source import StatusSource
 from adaptive_spec.commands.top import screen, top
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.commands.advise import advise
+from tests.refused import refused
 
 STATUS = {
     "mode": "on",
@@ -167,10 +168,8 @@ def test_what_nobody_can_read_is_said_in_one_line(place, tmp_path):
     if place == "PIPE":
         place = str(tmp_path / "pipe")
         os.mkfifo(place)
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, place):
         StatusSource(place).read()
-    assert place in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_server_that_does_not_answer_degrades_to_the_status_file(tmp_path):
@@ -212,9 +211,8 @@ def test_a_damaged_status_file_is_said_in_one_line(tmp_path):
 def test_a_status_of_other_types_or_sizes_is_refused_in_one_line(change, tmp_path):
     file = tmp_path / "status.json"
     file.write_text(json.dumps(STATUS | change))
-    with pytest.raises(DataError, match="not a status of adaptive-spec") as caught:
+    with refused(DataError, "not a status of adaptive-spec"):
         StatusSource(str(file)).read()
-    assert "\n" not in str(caught.value)
 
 
 def test_where_drafts_break_even_is_asked_of_a_server(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from adaptive_spec.config import Config, config_from_environment, load_config_file, parse_config
 from adaptive_spec.errors import ConfigError, PolicyError
 from adaptive_spec.policy import build_policy, policy_class
+from tests.refused import refused
 
 
 @pytest.mark.parametrize(
@@ -63,9 +64,8 @@ def test_files_are_read_as_yaml_or_json(tmp_path: Path) -> None:
 def test_a_damaged_file_is_one_error_that_names_it(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"broken\.yaml") as caught:
+    with refused(ConfigError, match=r"broken\.yaml"):
         load_config_file(path)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_is_said_and_which_variable_named_it(tmp_path: Path) -> None:

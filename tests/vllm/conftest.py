@@ -157,18 +157,6 @@ def switched(server: Any) -> Iterator[Any]:
     server.ask("/v1/adaptive_spec", AT_START)
 
 
-@pytest.fixture(scope="session")
-def random_policy() -> dict[str, Any]:
-    """Configuration of a policy that changes K per request at every step."""
-    return {
-        "policy": "switchable_policies:RandomPolicy",
-        "seed": 5,
-        "memory_guard": False,
-        # On a busy machine a decision may be late; here it counts whether it was carried out.
-        "fail_open": {"max_decision_ms": 60_000},
-    }
-
-
 @pytest.fixture
 def gpu(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Any:
     """vLLM's configurations, graphs and workers as on a GPU."""

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from engines import RANDOM
 from recording import record_steps
 from scenarios import SCENARIOS, SCHEMA
 
@@ -33,16 +34,11 @@ CONFIGURATIONS = [
     params=CONFIGURATIONS,
     ids=[f"{method}-{'async' if ahead else 'sync'}" for method, ahead in CONFIGURATIONS],
 )
-def adaptive(
-    request: pytest.FixtureRequest,
-    reference: dict[str, Any],
-    shelf: Any,
-    random_policy: dict[str, Any],
-) -> Any:
+def adaptive(request: pytest.FixtureRequest, reference: dict[str, Any], shelf: Any) -> Any:
     method, asynchronous = request.param
     if method == "suffix":
         pytest.importorskip("arctic_inference", reason="suffix decoding needs arctic-inference")
-    return shelf.get(method, adaptive=random_policy, asynchronous=asynchronous)
+    return shelf.get(method, adaptive=RANDOM, asynchronous=asynchronous)
 
 
 @pytest.mark.parametrize("scenario", TRAFFIC)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import KMAX, Job
+from engines import KMAX, PATIENT, RANDOM, Job
 from recording import labels, record_steps
 from scenarios import prompts
 
@@ -45,12 +45,12 @@ def connected(folder: Path, role: str) -> Any:
     [pytest.param(False, id="sync", marks=pytest.mark.long), pytest.param(True, id="async")],
 )
 def test_decode_instance_continues_what_the_prefill_instance_began(
-    shelf: Any, random_policy: dict[str, Any], tmp_path: Path, asynchronous: bool
+    shelf: Any, tmp_path: Path, asynchronous: bool
 ) -> None:
     expected = shelf.get(**ROOMY).run(crowd())
     prefill = shelf.get(
         "eagle",
-        adaptive=random_policy,
+        adaptive=RANDOM,
         kv_transfer_config=connected(tmp_path, "kv_producer"),
         **ROOMY,
     )
@@ -60,7 +60,7 @@ def test_decode_instance_continues_what_the_prefill_instance_began(
 
     decode = shelf.get(
         "eagle",
-        adaptive=random_policy,
+        adaptive=RANDOM,
         asynchronous=asynchronous,
         kv_transfer_config=connected(tmp_path, "kv_consumer"),
         **ROOMY,
@@ -83,7 +83,7 @@ def test_labels_are_those_of_an_engine_that_computed_the_prompts_itself(
     shelf: Any, tmp_path: Path, asynchronous: bool
 ) -> None:
     """vllm#50518: the padding of a decode that follows a remote prefill counted as rejections."""
-    adaptive = {"policy": "static", "options": {"k": KMAX}, "fail_open": {"max_decision_ms": 6e4}}
+    adaptive = {"policy": "static", "options": {"k": KMAX}, "fail_open": PATIENT}
     prefill = shelf.get(
         "draft_model",
         adaptive=adaptive,

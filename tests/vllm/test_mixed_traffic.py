@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import PATIENT
 from mixed_traffic import MixedTraffic
 from questions import Question, ask, questions
 from steadiness import Steadiness
@@ -56,7 +57,7 @@ def traffic(
                 "max_segments": SEGMENTS,
             },
             # On a busy machine a decision may be late; here it counts whether it is right.
-            "fail_open": {"max_decision_ms": 60_000},
+            "fail_open": PATIENT,
         },
         asynchronous=request.param,
         # Asynchronous: greedy drafts, for which policies run that sampled ones refuse.

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import cpu_collectives
 import pytest
+from engines import PATIENT
 from family_checkpoints import build
 from family_configs import VOCABULARY
 from scenarios import prompts
@@ -56,7 +57,7 @@ def server(
     folder = tmp_path_factory.mktemp(kind)
     adaptive = {
         "policy": "switchable_policies:RandomPolicy",
-        "fail_open": {"max_decision_ms": 60_000},
+        "fail_open": PATIENT,
         "status_file": str(folder / "status-{pid}.json"),
     }
     arguments = [KINDS[kind].argument, "2"]

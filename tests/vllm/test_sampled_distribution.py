@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from distributions import check_alike, p_value
+from engines import RANDOM
 from sampled_completions import ENGINE, sample
 
 pytestmark = [pytest.mark.engine, pytest.mark.statistics]
@@ -29,13 +30,10 @@ def unspeculated(shelf: Any) -> list[list[tuple[int, ...]]]:
 @pytest.mark.long
 @pytest.mark.parametrize("draft_sampling", ["greedy", "probabilistic"])
 def test_distribution_at_temperature(
-    unspeculated: list[list[tuple[int, ...]]],
-    shelf: Any,
-    random_policy: dict[str, Any],
-    draft_sampling: str,
+    unspeculated: list[list[tuple[int, ...]]], shelf: Any, draft_sampling: str
 ) -> None:
     speculation = {"draft_sample_method": draft_sampling}
-    engine = shelf.get("draft_model", adaptive=random_policy, speculation=speculation, **ENGINE)
+    engine = shelf.get("draft_model", adaptive=RANDOM, speculation=speculation, **ENGINE)
     speculated = sample(engine, SAMPLES_PER_PROMPT)
     status = engine.controller.status()
     assert status["accepted_tokens"] > 1000, "speculation hardly ran"
@@ -53,14 +51,10 @@ def test_distribution_at_temperature(
     ],
 )
 def test_distribution_at_temperature_with_two_sources(
-    unspeculated: list[list[tuple[int, ...]]],
-    shelf: Any,
-    random_policy: dict[str, Any],
-    draft_sampling: str,
-    asynchronous: bool,
+    unspeculated: list[list[tuple[int, ...]]], shelf: Any, draft_sampling: str, asynchronous: bool
 ) -> None:
     pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
-    adaptive = random_policy | {"second_source": {"other_requests": True}}
+    adaptive = RANDOM | {"second_source": {"other_requests": True}}
     speculation = {"draft_sample_method": draft_sampling}
     engine = shelf.get(
         "draft_model",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import Job
+from engines import PATIENT, Job
 from scenarios import prompts
 
 
@@ -26,7 +26,7 @@ def test_a_restarted_engine_goes_on_from_what_the_last_one_learned(
         "policy": "goodput",
         "state_directory": str(tmp_path),
         "kernel": "numpy",
-        "fail_open": {"max_decision_ms": 60_000},
+        "fail_open": PATIENT,
     }
     engine = shelf.get("draft_model", adaptive=adaptive)
     assert not engine.controller.policy.state()

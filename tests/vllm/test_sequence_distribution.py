@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from engines import GOODPUT
 from sequences import (
     ENGINE,
     Comparison,
@@ -28,7 +29,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.statistics]
 FALSE_ALARM = 1e-4
 """Chance that a comparison of two samples of one distribution is taken for a difference."""
 FEW, MANY = 2048, 20_480
-GOODPUT = {"policy": "goodput", "kernel": "numpy", "fail_open": {"max_decision_ms": 60_000}}
 ALL_VERIFIED = GOODPUT | {"policy": "static", "options": {"k": 4}}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from distributions import check_alike
-from engines import KMAX, Engine, Job
+from engines import KMAX, RANDOM, Engine, Job
 from recording import record_steps
 from sampled_completions import ENGINE, sample
 from scenarios import PROMPTS, SCENARIOS
@@ -47,14 +47,10 @@ def speculating(
 
 @pytest.fixture(params=SCHEDULING)
 def engine(
-    request: pytest.FixtureRequest,
-    shelf: Any,
-    models: dict[str, Path],
-    head: str,
-    random_policy: dict[str, Any],
+    request: pytest.FixtureRequest, shelf: Any, models: dict[str, Path], head: str
 ) -> Engine:
     """An engine that speculates with the head at random K."""
-    return speculating(shelf, models, head, random_policy, asynchronous=request.param)
+    return speculating(shelf, models, head, RANDOM, asynchronous=request.param)
 
 
 def check_tokens(engine: Engine, jobs: Sequence[Job], expected: dict[str, Any]) -> list[Any]:
@@ -87,10 +83,8 @@ def test_tokens_of_other_traffic(engine: Engine, reference: dict[str, Any], scen
     check_tokens(engine, SCENARIOS[scenario](), reference[scenario])
 
 
-def test_acceptance_differs_by_kind_of_text(
-    shelf: Any, models: dict[str, Path], random_policy: dict[str, Any], head: str
-) -> None:
-    engine = speculating(shelf, models, head, random_policy, asynchronous=False)
+def test_acceptance_differs_by_kind_of_text(shelf: Any, models: dict[str, Path], head: str) -> None:
+    engine = speculating(shelf, models, head, RANDOM, asynchronous=False)
     by_kind = json.loads(PROMPTS.read_text(encoding="utf-8"))
     rates = {}
     for kind in ("json", "prose"):
@@ -108,15 +102,11 @@ def test_acceptance_differs_by_kind_of_text(
 @pytest.mark.long
 @pytest.mark.parametrize("draft_sampling", ["probabilistic", "greedy"])
 def test_distribution_at_temperature(
-    shelf: Any,
-    models: dict[str, Path],
-    random_policy: dict[str, Any],
-    head: str,
-    draft_sampling: str,
+    shelf: Any, models: dict[str, Path], head: str, draft_sampling: str
 ) -> None:
     plain = sample(shelf.get(**ENGINE), SAMPLES_PER_PROMPT)
     speculation = {"draft_sample_method": draft_sampling}
-    engine = speculating(shelf, models, head, random_policy, speculation=speculation, **ENGINE)
+    engine = speculating(shelf, models, head, RANDOM, speculation=speculation, **ENGINE)
     speculated = sample(engine, SAMPLES_PER_PROMPT)
     status = engine.controller.status()
     assert status["accepted_tokens"] > 1000, "speculation hardly ran"

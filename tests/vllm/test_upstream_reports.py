@@ -8,21 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from engines import KMAX, Job
+from engines import GOODPUT, KMAX, PATIENT, RANDOM, STATIC, Job
 from recording import accepted_by_place, labels, rate, record_steps
 from scenarios import SCHEMA, prompts
 from switchable_policies import ColdForAWhile, FixedPolicy
 
 pytestmark = pytest.mark.engine
 
-PATIENT = {"max_decision_ms": 60_000}
-GOODPUT = {"policy": "goodput", "kernel": "numpy", "fail_open": PATIENT}
-RANDOM = {
-    "policy": "switchable_policies:RandomPolicy",
-    "seed": 5,
-    "memory_guard": False,
-    "fail_open": PATIENT,
-}
 CROWDED = {"max_num_batched_tokens": 16, "max_num_seqs": 12, "num_gpu_blocks_override": 80}
 
 
@@ -86,10 +78,9 @@ def test_beside_a_too_long_request_nothing_is_verified_or_learned(
     long = Job("long", texts[5] + texts[6] + texts[7], 0, {"max_tokens": 120})
     beside = [long, *(Job(job.name, job.prompt, job.arrives + 2, job.options) for job in short)]
     # A fixed K, as what `goodput` decides here depends on how busy the machine is.
-    static = {"policy": "static", "options": {"k": 4}, "kernel": "numpy", "fail_open": PATIENT}
     engine = shelf.get(
         "draft_model",
-        adaptive=static,
+        adaptive=STATIC,
         asynchronous=asynchronous,
         speculation={"max_model_len": 150},
         num_gpu_blocks_override=64,
@@ -113,8 +104,7 @@ def test_drafts_behind_a_stop_are_no_labels(shelf: Any) -> None:
     """vllm#56101: vLLM counts drafts as accepted that it cuts off behind a stop."""
     options = {"max_tokens": 30, "ignore_eos": False, "stop_token_ids": list(range(300, 700))}
     jobs = [Job(f"s{n}", text, n, options) for n, text in enumerate(prompts(12, 33))]
-    static = {"policy": "static", "options": {"k": 4}, "kernel": "numpy", "fail_open": PATIENT}
-    engine = shelf.get("draft_model", adaptive=static)
+    engine = shelf.get("draft_model", adaptive=STATIC)
     counters = engine.controller.counters
     before = counters.accepted, counters.emitted
     vllm_accepted = 0
@@ -132,9 +122,6 @@ def test_drafts_behind_a_stop_are_no_labels(shelf: Any) -> None:
     accepted, emitted = counters.accepted - before[0], counters.emitted - before[1]
     assert accepted < vllm_accepted, "no stop fell into an accepted prefix"
     assert accepted <= emitted
-
-
-STATIC = {"policy": "static", "options": {"k": KMAX}, "kernel": "numpy", "fail_open": PATIENT}
 
 
 @pytest.mark.parametrize("method", ["eagle", "ngram", *LATER[:2]])

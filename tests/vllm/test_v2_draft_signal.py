@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import KMAX, Job
+from engines import KMAX, PATIENT, RANDOM, Job
 from scenarios import prompts
 from v2_engines import V2Engines
 from v2_signals import Shown, certainty, run_kernel
@@ -19,7 +19,7 @@ from adaptive_spec.adapters.vllm.draft_signal.tap import Round
 from adaptive_spec.adapters.vllm.draft_signal.v2_tap import V2Tap, shows_certainty
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
 
-FIXED = {"policy": "static", "options": {"k": KMAX}, "fail_open": {"max_decision_ms": 60_000}}
+FIXED = {"policy": "static", "options": {"k": KMAX}, "fail_open": PATIENT}
 
 WAYS = [
     ("draft_model", False, False, "drafts"),
@@ -52,12 +52,10 @@ def tokens_of(shown: Shown) -> dict[str, list[tuple[int, ...]]]:
 
 
 @pytest.fixture(scope="module", params=WAYS, ids=IDS)
-def watched(
-    request: pytest.FixtureRequest, v2: V2Engines, random_policy: dict[str, Any]
-) -> tuple[Shown, str]:
+def watched(request: pytest.FixtureRequest, v2: V2Engines) -> tuple[Shown, str]:
     """While K changes at random, and the depth where it follows."""
     method, asynchronous, late, way = request.param
-    shown = v2.watch(jobs(), method, late=late, adaptive=random_policy, asynchronous=asynchronous)
+    shown = v2.watch(jobs(), method, late=late, adaptive=RANDOM, asynchronous=asynchronous)
     return shown, way
 
 
