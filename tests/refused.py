@@ -10,7 +10,7 @@ import pytest
 
 
 @contextmanager
-def refused(error: Any, *said: object, match: str = "") -> Iterator[None]:
+def refused(error: Any, *said: object, match: str | None = None) -> Iterator[None]:
     """Check that what runs within raises this error, in one line.
 
     Args:

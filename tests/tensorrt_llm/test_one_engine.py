@@ -378,7 +378,7 @@ def test_shutdown_writes_what_is_buffered_and_frees_the_executor(
 
 def test_cancelled_requests_leave_nothing_behind(started: Any) -> None:
     trt = started(policy="static")
-    traffic = Traffic(trt, 10, iterations=4000, rate=0.3)
+    traffic = Traffic(trt, 10, iterations=1500, rate=0.3)
     most = 0
 
     def watch(inner: Any) -> None:

@@ -10,9 +10,10 @@ from harness.record import Record, check_labels
 from simulated_ranks import run_ranks
 
 RANDOM = "harness.random_policy:RandomPolicy"
+OVERLAP = pytest.mark.parametrize("overlap", [pytest.param(False, marks=pytest.mark.long), True])
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@OVERLAP
 def test_tensor_parallel_ranks_run_what_rank_0_decides(started: Any, overlap: bool) -> None:
     trt = started(policy=RANDOM, options={"faults": 0.01})
     executors = run_ranks(trt, [1, 1, 1], overlap=overlap)
@@ -25,7 +26,7 @@ def test_tensor_parallel_ranks_run_what_rank_0_decides(started: Any, overlap: bo
     assert sum("mode=on" in line for line in trt.lines) == 1
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@OVERLAP
 def test_attention_data_parallel_ranks_run_the_largest_proposal(
     started: Any, monkeypatch: pytest.MonkeyPatch, overlap: bool
 ) -> None:

@@ -333,6 +333,7 @@ def test_off_leaves_a_hybrid_less_kv_and_with_mtp_fewer_prefixes(family: Served)
         assert "last cached block" not in said
 
 
+@pytest.mark.long  # falcon_h1 is preempted in the test of tokens
 @pytest.mark.parametrize("family", ["qwen3_next_mtp"], indirect=True)
 @SCHEDULING
 def test_recurrent_state_survives_preemption(family: Served, asynchronous: bool) -> None:

@@ -40,10 +40,13 @@ def connected(folder: Path, role: str) -> Any:
     )
 
 
-@pytest.mark.parametrize(
+SCHEDULING = pytest.mark.parametrize(
     "asynchronous",
     [pytest.param(False, id="sync", marks=pytest.mark.long), pytest.param(True, id="async")],
 )
+
+
+@SCHEDULING
 def test_decode_instance_continues_what_the_prefill_instance_began(
     shelf: Any, tmp_path: Path, asynchronous: bool
 ) -> None:
@@ -78,7 +81,7 @@ def test_decode_instance_continues_what_the_prefill_instance_began(
     assert decode.controller.counters.failures == {}
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@SCHEDULING
 def test_labels_are_those_of_an_engine_that_computed_the_prompts_itself(
     shelf: Any, tmp_path: Path, asynchronous: bool
 ) -> None:

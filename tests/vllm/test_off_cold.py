@@ -78,7 +78,12 @@ def cold_policy(cold_from: int, cold_to: int) -> ColdForAWhile:
     return ColdForAWhile(KMAX, cold_from, cold_to)
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
+@pytest.fixture(
+    params=[
+        pytest.param(False, id="sync", marks=pytest.mark.long),
+        pytest.param(True, id="async"),
+    ]
+)
 def engine(request: pytest.FixtureRequest, reference: dict[str, Any], shelf: Any) -> Any:
     engine = shelf.get("draft_model", adaptive=RANDOM, asynchronous=request.param)
     controller = engine.controller
@@ -188,7 +193,7 @@ def test_an_eagle_drafter_does_not_run_either(shelf: Any, reference: dict[str, A
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.long), True])
 def test_copied_drafts_go_on_without_the_drafter(
     asynchronous: bool, reference: dict[str, Any], shelf: Any
 ) -> None:

@@ -195,10 +195,8 @@ def test_the_worker_is_told_of_every_draft_that_its_drafter_did_not_sample(
     monkeypatch.setattr(scheduler, "update_draft_token_ids", record)
     monkeypatch.setattr(scheduler, "schedule", check)
     monkeypatch.setattr(scheduler.adaptive_spec, "_step_clock", FailsNowAndThen())
-    jobs = [
-        Job(f"row-{row}", [20 + row, 21, 22, 23, 24] * 2, 0, COPYING | {"temperature": 0.8})
-        for row in range(12)
-    ]
+    options = {"max_tokens": 60, "temperature": 0.8}
+    jobs = [Job(f"row-{row}", [20 + row, 21, 22, 23, 24] * 2, 0, options) for row in range(12)]
     engine.run(jobs)
     assert copied > 50, copied
     assert without_room > 5, without_room

@@ -74,6 +74,7 @@ def method(options: dict[str, Any]) -> str:
     return "ngram_gpu" if options["asynchronous"] else "ngram"
 
 
+@pytest.mark.long  # the fillers' test compares tokens, too
 def test_tokens_are_those_without_speculation(
     v2: V2Engines, options: dict[str, Any], unspeculated: Observed
 ) -> None:

@@ -36,7 +36,11 @@ def unspeculated(as_on_a_gpu: V2Engines) -> Observed:
 
 @pytest.mark.parametrize(
     ("method", "asynchronous"),
-    [("eagle", True), ("draft_model", False), pytest.param("eagle", False, marks=pytest.mark.long)],
+    [
+        ("eagle", True),
+        pytest.param("draft_model", False, marks=pytest.mark.long),
+        pytest.param("eagle", False, marks=pytest.mark.long),
+    ],
 )
 def test_tokens_are_those_without_speculation_in_padded_batches_of_mixed_k(
     as_on_a_gpu: V2Engines, unspeculated: Observed, method: str, asynchronous: bool
@@ -58,6 +62,7 @@ def test_tokens_are_those_without_speculation_in_padded_batches_of_mixed_k(
     assert graphs["padding"] > 0
 
 
+@pytest.mark.long  # test_v2_model_runner.py has cold times in every run
 def test_tokens_are_the_same_around_a_cold_time(
     as_on_a_gpu: V2Engines, unspeculated: Observed
 ) -> None:

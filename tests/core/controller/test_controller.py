@@ -162,7 +162,7 @@ def test_shadow_runs_another_k_in_the_stated_share_of_steps(tmp_path: Path) -> N
     folder = Trace(directory=str(tmp_path))
     shadow = controller(plan, mode="shadow", shadow_share=0.25, trace=folder)
     plans = []
-    for step in range(16_000):
+    for step in range(4_000):
         plans.append(shadow.plan(context(step)))
         shadow.observe(outcome(step))
     tried = [each for each in plans if each.acts]
