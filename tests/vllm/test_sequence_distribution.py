@@ -1,10 +1,10 @@
 """Whole sampled sequences have the distribution they have without speculation.
 
-The real engine, its drafts admitted by the drafter's confidence while it serves, or K and the source
-of drafts drawn per request. The exact check of losslessness is made on the policies themselves; this
-one would see what an adapter or an engine adds to it. The comparison is told apart from one that
-sees nothing by a planted rule: ending drafts by the sampled token's own probability must be noticed
-at the same number of samples.
+The real engine, its drafts admitted by the drafter's confidence while it serves, or K and the
+source of drafts drawn per request. The exact check of losslessness is made on the policies
+themselves; this one would see what an adapter or an engine adds to it. The comparison is told apart
+from one that sees nothing by a planted rule: ending drafts by the sampled token's own probability
+must be noticed at the same number of samples.
 """
 
 from __future__ import annotations
