@@ -1,8 +1,9 @@
-"""What tests of vLLM and of SGLang share: skips, one engine at a time, a server over HTTP."""
+"""What tests of vLLM and of SGLang share: skips, one engine at a time, servers, two ranks."""
 
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import os
 import signal
 import socket
@@ -94,3 +95,17 @@ def _wait_until_ready(
         else:
             return
     pytest.fail("no server:\n" + log.read_text(errors="replace")[-4000:])
+
+
+def in_two_processes(function: Callable[..., None], *shared: Any) -> list[Any]:
+    """What both ranks put, in order: each runs `function(rank, *shared, answers)`."""
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    ranks = [context.Process(target=function, args=(rank, *shared, answers)) for rank in range(2)]
+    for each in ranks:
+        each.start()
+    found = sorted(answers.get(timeout=240) for _ in ranks)
+    for each in ranks:
+        each.join(60)
+        assert each.exitcode == 0
+    return found

@@ -98,6 +98,7 @@ def test_the_plan_waits_for_drafts_that_may_not_be_found() -> None:
     assert driver.controller.counters.failures == {}
 
 
+@pytest.mark.engine
 def test_text_is_looked_up_for_the_newest_tokens_where_they_are_known() -> None:
     pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
     prompt = [1, 2, 3, 4, 5, 1, 2, 6, 7, 8]

@@ -80,8 +80,10 @@ def test_log_lines_of_every_switch_are_dropped_only_while_we_steer() -> None:
     assert passes("Switch adaptive runtime state: 1 -> 2")
 
 
+@pytest.mark.engine
 def test_confidence_is_that_of_the_drafters_next_token() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 
     class Output:
