@@ -14,7 +14,7 @@ from typing import Any
 import aligned_states
 import cpu_operators
 import pytest
-from engines import PATIENT, RANDOM, Answer, Engine, Job
+from engines import PATIENT, RANDOM, Answer, Engine, Job, check_same
 from family_checkpoints import FAMILIES, build
 from family_configs import VOCABULARY
 from recording import record_steps
@@ -217,18 +217,14 @@ def test_tokens_on_model_runner_v2(
         speculation["enable_adaptive_verification"] = True
     adaptive = RANDOM | {"take_over": True}
     seen = v2.run(jobs, FAMILIES[name].method, adaptive=adaptive, speculation=speculation, **small)
-    assert {name: answer.tokens for name, answer in seen.answers.items()} == {
-        name: answer.tokens for name, answer in expected.answers.items()
-    }
+    check_same(seen.answers, expected.answers)
     assert seen.capability[1:] == (depth_follows, "")
     assert set(seen.verified) >= set(range(KMAX))
     assert seen.ragged_steps > 0
     assert seen.failures == {}
     options = dict(adaptive=adaptive, speculation=speculation, **small)
     cold = v2.run(jobs, FAMILIES[name].method, policy=ColdForAWhile(KMAX, 4, 8), **options)
-    assert {name: answer.tokens for name, answer in cold.answers.items()} == {
-        name: answer.tokens for name, answer in expected.answers.items()
-    }
+    check_same(cold.answers, expected.answers)
     assert {0, KMAX} == set(cold.depths)
     assert cold.failures == {}
     cold = v2.run(jobs, FAMILIES[name].method, policy=ColdForAWhile(KMAX, 1, 1 << 30), **options)

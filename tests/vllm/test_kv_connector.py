@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import KMAX, PATIENT, RANDOM, Job
+from engines import KMAX, PATIENT, RANDOM, Job, check_same
 from recording import labels, record_steps
 from scenarios import prompts
 
@@ -71,9 +71,7 @@ def test_decode_instance_continues_what_the_prefill_instance_began(
     read = count_read_tokens(decode)
     record = record_steps(decode)
     answers = decode.run(crowd())
-    assert {name: answer.tokens for name, answer in answers.items()} == {
-        name: answer.tokens for name, answer in expected.items()
-    }
+    check_same(answers, expected)
     assert sum(read) > 0, "no prompt was read from the prefill instance"
     outcomes = [outcome for _, _, outcome in record if outcome is not None]
     assert {int(k) for outcome in outcomes for k in outcome.verified} >= {0, 1, 2}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from engines import GOODPUT, KMAX, PATIENT, RANDOM, STATIC, Job
+from engines import GOODPUT, KMAX, PATIENT, RANDOM, STATIC, Job, check_same
 from recording import accepted_by_place, labels, rate, record_steps
 from scenarios import SCHEMA, prompts
 from switchable_policies import ColdForAWhile, FixedPolicy
@@ -63,9 +63,7 @@ def test_a_request_left_out_of_a_step_verifies_no_stale_placeholder(
     assert left_out, "the budget was never exhausted"
     assert impossible == 0
     want = shelf.get(**CROWDED).run(crowd())
-    assert {name: each.tokens for name, each in answers.items()} == {
-        name: each.tokens for name, each in want.items()
-    }
+    check_same(answers, want)
 
 
 @pytest.mark.parametrize("asynchronous", SCHEDULING, ids=["sync", "async"])
@@ -217,9 +215,7 @@ def test_drafts_behind_a_grammars_end_are_not_verified_or_learned(
     scheduler.update_draft_token_ids = updated
     record = record_steps(engine)
     answers = engine.run(jobs)
-    assert {name: answer.tokens for name, answer in answers.items()} == {
-        name: answer.tokens for name, answer in want.items()
-    }
+    check_same(answers, want)
     if not asynchronous:
         assert sum(validated) < sum(offered), "the grammar rejected no draft"
     verified = sum(v for pairs in labels(record).values() for v, _ in pairs)
