@@ -75,7 +75,7 @@ def server(
         memory_guard=False,
         fail_open=PATIENT,
     )
-    options = arguments(models, folder, "STANDALONE") | {
+    options = arguments(models, folder, "ADAPTIVE_NGRAM") | {
         "host": "127.0.0.1",
         "port": port,
         "enable_metrics": True,
@@ -187,7 +187,7 @@ def test_one_start_line(server: Server) -> None:
         if "adaptive_spec: mode=" in line
     ]
     assert len(lines) == 1
-    for part in ("policy=cycle", "method=STANDALONE ", "ladder=0,1,2,3 ", "hooks=8/8"):
+    for part in ("policy=cycle", "method=ADAPTIVE_NGRAM ", "ladder=0,1,2,3 ", "hooks=8/8"):
         assert part in lines[0]
     log = server.log_file.read_text(errors="replace")
     assert "Traceback" not in log
