@@ -102,7 +102,6 @@ def test_each_step_gets_those_of_the_drafts_it_verifies(watched: tuple[Shown, st
             drafted = int(step.verified[row])
             if not drafted:
                 continue
-            assert known is not None
             assert not np.isnan(known[row, :drafted]).any()
             place = next(
                 place
@@ -224,9 +223,7 @@ def test_a_round_goes_one_way_only() -> None:
     assert watched.propose(BATCH, num_speculative_tokens=2) == "drafts"
     assert tap.take_verified() is None
     read = tap.take()
-    assert read is not None
     signals = read()
-    assert signals is not None
     assert (tuple(signals.request_ids), signals.confidence.shape) == (("a", "b"), (2, 2))
     assert not signals.verified
     assert tap.take() is None
@@ -242,9 +239,7 @@ def test_scheduling_ahead_confidence_goes_with_the_verifying_step() -> None:
     assert tap.take() is None
     watched.propose(BATCH, num_speculative_tokens=3)
     read = tap.take_verified()
-    assert read is not None
     signals = read()
-    assert signals is not None
     assert signals.verified
     assert signals.confidence.shape == (2, 2), "this is the later round"
 

@@ -209,12 +209,10 @@ class TestControlFile:
         self.write(path, '{"mode": "shadow"}', 1)
         assert file.poll(0.5) is None, "looked at again too soon"
         request = file.poll(1.5)
-        assert request is not None
         assert request.mode == "shadow"
         assert file.poll(3.0) is None, "it has not changed"
         self.write(path, '{"mode": "off"}', 2)
         found = file.poll(5.0)
-        assert found is not None
         assert found.mode == "off"
 
     def test_a_clock_that_jumps_back_does_not_stop_it(self, path: Path) -> None:

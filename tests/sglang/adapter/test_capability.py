@@ -56,7 +56,6 @@ def steered(name: str = "EAGLE", **arguments: Any) -> Any:
 def test_eagle_is_steered_over_sglangs_own_candidates() -> None:
     support = steered("EAGLE3")
     capability = support.capability
-    assert capability is not None
     assert capability.uniform_values == LADDER
     assert capability.level.name == "UNIFORM"
     assert capability.off_pass
@@ -67,7 +66,6 @@ def test_eagle_is_steered_over_sglangs_own_candidates() -> None:
 def test_a_skipped_draft_extend_makes_off_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SKIP_VARIABLE, "1")
     support = steered()
-    assert support.capability is not None
     assert not support.capability.off_pass
     assert support.capability.cold_off
     assert SKIP_VARIABLE in support.notes[0]
@@ -96,7 +94,6 @@ def test_sampled_drafts_are_told(
     found = types.SimpleNamespace(speculative_use_rejection_sampling=resolved)
     resolve(monkeypatch, lambda: found)
     support = steered(name, speculative_use_rejection_sampling=asked, device="cpu")
-    assert support.capability is not None
     assert support.capability.sampled_drafts == sampled
 
 
@@ -108,7 +105,6 @@ def test_drafts_count_as_sampled_where_sglang_has_not_resolved_it(
 
     resolve(monkeypatch, unresolved)
     support = steered()
-    assert support.capability is not None
     assert support.capability.sampled_drafts
 
 
@@ -150,7 +146,6 @@ def test_dspark_is_left_alone_even_with_parameters() -> None:
 def test_ngram_with_graphs_is_only_watched() -> None:
     support = steered(NGRAM_NAME)
     assert support.shadow == ()
-    assert support.capability is not None
     assert not support.capability.off_pass
     assert "captured graphs" in steered(NGRAM_NAME, device="cuda").shadow[0]
     assert steered(NGRAM_NAME, device="cuda", disable_cuda_graph=True).shadow == ()

@@ -112,7 +112,6 @@ def test_confidence_is_that_of_the_drafters_next_token() -> None:
     Draft.draft_runner.forward(logits)
     tap.after_extend(TwoRequests)
     found = tap.take([Named("b"), Named("new")], 3)
-    assert found is not None
     assert found.confidence[0, 0] == pytest.approx(0.9)
     assert found.entropy[0, 0] == pytest.approx(-(0.9 * math.log(0.9) + 0.1 * math.log(0.1)))
     assert np.isnan(found.confidence[1]).all()

@@ -44,7 +44,6 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     assert requested({"ADAPTIVE_SPEC_CONFIG": path}) is None
     path = config_file(tmp_path, mode="shadow")
     found = requested({"ADAPTIVE_SPEC_CONFIG": path})
-    assert found is not None
     assert (found.config.mode, found.dwell, found.confidence) == ("shadow", DEFAULT_DWELL, False)
     variables = {
         "ADAPTIVE_SPEC_CONFIG": path,
@@ -52,7 +51,6 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
         "ADAPTIVE_SPEC_SGLANG_CONFIDENCE": "1",
     }
     found = requested(variables)
-    assert found is not None
     assert (found.dwell, found.confidence) == (1, True)
 
 

@@ -217,7 +217,6 @@ def test_steps_of_an_npz_are_gathered_by_request_with_their_confidence(tmp_path)
     assert data.lengths.tolist() == [5, 3]
     assert data.accepted[3:].tolist() == [1, 0, 1, 0, 0]
     assert data.temperature == 0.8
-    assert data.confidence is not None
     np.testing.assert_allclose(data.confidence[0], [0.2, 0.3], atol=1e-3)
     np.testing.assert_allclose(data.confidence[5], [0.0, 0.1], atol=1e-3)
     np.testing.assert_allclose(data.confidence[6], [0.1, np.nan], atol=1e-3)

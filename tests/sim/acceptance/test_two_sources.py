@@ -34,15 +34,12 @@ def test_every_kind_of_text_is_there_with_both_sources() -> None:
         assert set(one.labels) == {kind}
         assert one.records == data.labels.count(kind)
         assert one.depth == 4
-        assert one.lookup is not None
-        assert one.lookup.proposed is not None
         assert one.lookup.proposed.max() == 4
         assert (one.lookup.right <= one.lookup.proposed).all()
 
 
 def test_longer_matches_are_more_often_right() -> None:
     found = loaded("two_sources").lookup
-    assert found is not None
     assert found.match is not None
     assert found.proposed is not None
     classes = [(found.match >= low) & (found.match < high) for low, high in ((1, 3), (6, 32))]
@@ -72,7 +69,6 @@ def test_a_models_own_answers_have_a_head_with_confidence_and_two_look_ups(
     data = loaded(name)
     assert set(data.labels) == REAL_KINDS
     assert data.temperature == heat
-    assert data.confidence is not None
     first = data.confidence[:, 0]
     assert first[data.accepted > 0].mean() > first[data.accepted == 0].mean() + 0.1
     head, ngram, suffix = (
@@ -81,7 +77,6 @@ def test_a_models_own_answers_have_a_head_with_confidence_and_two_look_ups(
         loaded(f"{name}+suffix", "ngram"),
     )
     assert (head.accepted == data.accepted).all()
-    assert data.lookup is not None
     assert (suffix.accepted == data.lookup.right).all()
     assert (ngram.accepted != data.lookup.right).any()
     assert ngram.confidence is None
