@@ -147,7 +147,7 @@ def test_requests_after_a_cold_time_are_accepted_as_before(
     assert engine.controller.counters.failures == {}
 
 
-@pytest.mark.parametrize("method", ["eagle", LATER[1]])
+@pytest.mark.parametrize("method", ["draft_model", pytest.param("eagle", marks=pytest.mark.long)])
 def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
     shelf: Any, method: str
 ) -> None:
@@ -169,12 +169,12 @@ def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
     without, with_pause = seen
     both = without.keys() & with_pause.keys()
     assert len(both) > 60
+    # A draft depends on the text before it alone, and the text is the same. Rounding differs with
+    # the batch, and an untrained head (eagle) often has two tokens as good as equal.
+    different = [place for place in both if without[place] != with_pause[place]]
+    assert len(different) <= (0.05 * len(both) if method == "eagle" else 0)
     before, after = (sum(each[place] for place in both) for each in (without, with_pause))
-    if method == "eagle":  # an untrained head, whose drafts rounding decides
-        assert after >= 0.85 * before > 0
-    else:  # a draft depends on the text before it alone, and the text is the same
-        assert [place for place in both if without[place] != with_pause[place]] == []
-        assert before > 0
+    assert after >= 0.97 * before > 0
 
 
 @pytest.mark.parametrize("asynchronous", SCHEDULING, ids=["sync", "async"])
