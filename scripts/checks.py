@@ -256,8 +256,9 @@ def _vllm_stage(run: Run, name: str, markers: str, *places: str) -> None:
 
 
 def _vllm_v1(run: Run) -> None:
+    # What needs no engine has run in the stage `core`.
     rest = "--ignore-glob=*/test_v2_*"
-    _vllm_stage(run, "vLLM, in process", IN_PROCESS, "tests/vllm", rest)
+    _vllm_stage(run, "vLLM, in process", f"engine and {IN_PROCESS}", "tests/vllm", rest)
 
 
 def _vllm_v2(run: Run) -> None:
@@ -283,7 +284,7 @@ WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
     "all": (
         ("vllm", _vllm_v1),
         ("vllm", _vllm_v2),
-        ("sglang", lambda run: _sglang_stage(run, "SGLang", "not long")),
+        ("sglang", lambda run: _sglang_stage(run, "SGLang", "(engine or http) and not long")),
         ("sglang", lambda run: _sglang_stage(run, "SGLang, scripted", "not long", SCRIPTED)),
         ("vllm", lambda run: _vllm_stage(run, "HTTP, statistics", OTHERWISE)),
         _version("vllm", "0.31.0", "--quick"),

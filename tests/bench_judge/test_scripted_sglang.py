@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +16,13 @@ from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from benchmarks.judge.arms import GOODPUT, NONE, SGLANG_RULE, parse_arm
 from benchmarks.judge.cells import Cell
-from benchmarks.judge.device import DEVICES, Work
-from benchmarks.judge.engines import SGLANG, STEP_TOKENS, EngineKind
+from benchmarks.judge.device import Work
+from benchmarks.judge.engines import SGLANG, STEP_TOKENS
 from benchmarks.judge.records import lines
 from benchmarks.judge.run import Engines, runs
 from benchmarks.judge.scripted_sglang import KMAX, MOST_TOKENS, ScriptedSglang
 from benchmarks.judge.traffic import Piece, Traffic
+from tests.bench_judge.scripted import DEVICE, Made, engines, serve
 
 PLACES = "sglang", "sgl_kernel"
 pytestmark = [
@@ -34,44 +33,12 @@ pytestmark = [
     ),
 ]
 
-DEVICE = DEVICES["h100-8b"]
-Made = Callable[..., ScriptedSglang]
-
 
 @pytest.fixture(scope="module")
 def engine_of() -> Iterator[Made]:
-    """Idle engines by what they are; SGLang's variables go with them."""
-    before, path = dict(os.environ), list(sys.path)
-    engines: dict[EngineKind, ScriptedSglang] = {}
-
-    def made(**kind: Any) -> ScriptedSglang:
-        wanted = EngineKind(engine=SGLANG, **kind)
-        if wanted not in engines:
-            engines[wanted] = ScriptedSglang(wanted)
-        return engines[wanted]
-
-    yield made
-    os.environ.clear()
-    os.environ.update(before)
-    sys.path[:] = path
-
-
-def serve(
-    engine: ScriptedSglang,
-    requests: int = 4,
-    tokens: int = 60,
-    prompt: int = 40,
-    records: str = "hazard:0.8",
-) -> list[Work]:
-    """Let so many requests be answered at once; return the steps."""
-    played = lines(records, "eagle", KMAX)
-    for number in range(requests):
-        engine.submit(f"q{number}", prompt, tokens, played, 101 * number)
-    left = requests
-    while left:
-        left -= sum(each.finished for each in engine.step())
-    engine.drain()
-    return engine.recorder.pop_steps()
+    """Engines of SGLang by what they are; SGLang's variables go with them."""
+    with engines(ScriptedSglang, {}, engine=SGLANG) as made:
+        yield made
 
 
 def decoding(steps: list[Work]) -> list[Work]:

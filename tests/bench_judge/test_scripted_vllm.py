@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,62 +16,27 @@ from adaptive_spec.step import Mode, SpecPlan, StepContext
 from benchmarks.judge import garbage
 from benchmarks.judge.arms import GOODPUT, parse_arm
 from benchmarks.judge.cells import Cell
-from benchmarks.judge.device import DEVICES, Graphs, Work
-from benchmarks.judge.engines import STEP_TOKENS, EngineKind
+from benchmarks.judge.device import Graphs
+from benchmarks.judge.engines import STEP_TOKENS
 from benchmarks.judge.records import lines
 from benchmarks.judge.run import Engines, runs
 from benchmarks.judge.scripted_vllm import ENVIRONMENT, ScriptedVllm
 from benchmarks.judge.traffic import Piece, Traffic
+from tests.bench_judge.scripted import DEVICE, Made, engines, serve
 
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="vLLM is not installed"),
 ]
 
-DEVICE = DEVICES["h100-8b"]
 KMAX = 7
-
-
-class Made:
-    """Engines of this process by what they are."""
-
-    def __init__(self) -> None:
-        self._engines: dict[EngineKind, ScriptedVllm] = {}
-
-    def __call__(self, **kind: Any) -> ScriptedVllm:
-        """An idle engine."""
-        wanted = EngineKind(**kind)
-        if wanted not in self._engines:
-            self._engines[wanted] = ScriptedVllm(wanted)
-        return self._engines[wanted]
 
 
 @pytest.fixture(scope="module")
 def engine_of() -> Iterator[Made]:
-    """Engines, in vLLM's environment for them."""
-    before = dict(os.environ)
-    os.environ.update(ENVIRONMENT)
-    yield Made()
-    os.environ.clear()
-    os.environ.update(before)
-
-
-def serve(
-    engine: ScriptedVllm,
-    requests: int = 4,
-    tokens: int = 60,
-    prompt: int = 40,
-    records: str = "hazard:0.8",
-) -> list[Work]:
-    """Let so many requests be answered at once; return the steps."""
-    played = lines(records, engine.kind.method, engine.kind.kmax)
-    for number in range(requests):
-        engine.submit(f"q{number}", prompt, tokens, played, 101 * number)
-    left = requests
-    while left:
-        left -= sum(each.finished for each in engine.step())
-    engine.drain()
-    return engine.recorder.pop_steps()
+    """Engines of vLLM by what they are."""
+    with engines(ScriptedVllm, ENVIRONMENT) as made:
+        yield made
 
 
 Plan = Callable[[StepContext], tuple[int, int, Mode]]

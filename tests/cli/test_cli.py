@@ -89,13 +89,20 @@ def test_a_recipe_where_vllm_is_missing_is_one_line(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+def package(folder: Path, name: str, entry_points: str, code: str) -> str:
+    """The folder of a package of somebody else's, for PYTHONPATH."""
+    info = folder / "site" / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    (info.parent / f"{name}.py").write_text(code)
+    return str(info.parent)
+
+
 @pytest.fixture
 def other_package(tmp_path):
-    """A package of somebody else's with a policy and two reports, one of each broken."""
-    info = tmp_path / "site" / "others-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
+    """A package with a policy and two reports, one of each broken."""
+    entry_points = (
         "[adaptive_spec.engine_reports]\n"
         "broken_engine = others:broken\n"
         "missing_engine = not_there:describe\n"
@@ -106,14 +113,14 @@ def other_package(tmp_path):
         "theirs = others:Theirs\n"
         "half = others:Half\n"
     )
-    (info.parent / "others.py").write_text(
+    code = (
         "from adaptive_spec.policies.off import OffPolicy\n"
         "class Theirs(OffPolicy):\n    name, summary = 'theirs', 'made elsewhere'\n"
         "class Half:\n    name = 'half'\n"
         "def greet():\n    print('hello')\n"
         "def broken():\n    raise RuntimeError('engine is [red]broken[/red]\\nsecond line')\n"
     )
-    return str(info.parent)
+    return package(tmp_path, "others", entry_points, code)
 
 
 def test_version():
@@ -134,21 +141,19 @@ def test_a_command_of_another_package_is_found(other_package):
 
 @pytest.fixture
 def usurper(tmp_path):
-    """A package of somebody else's with the names of ours."""
-    info = tmp_path / "site" / "usurper-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: usurper\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
+    """A package with the names of ours."""
+    entry_points = (
         "[adaptive_spec.commands]\nreplay = usurper:stop\ndoctor = usurper:stop\n"
         "[adaptive_spec.policies]\ngoodput = usurper:Goodput\nvllm_dynamic = usurper:Goodput\n"
         "[adaptive_spec.baselines]\nstatic = usurper:Goodput\n"
     )
-    (info.parent / "usurper.py").write_text(
+    code = (
         "from adaptive_spec.policies.off import OffPolicy\n"
         "class Goodput(OffPolicy):\n    name = 'goodput'\n"
         "def stop():\n    print('usurped')\n"
     )
-    return os.pathsep.join([str(info.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    folder = package(tmp_path, "usurper", entry_points, code)
+    return os.pathsep.join([folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
 
 
 def test_names_of_ours_are_not_taken_by_another_package(usurper):
@@ -223,11 +228,8 @@ def test_doctor_says_what_is_switched_on(tmp_path):
     assert "mode shadow, policy static" in call("doctor", ADAPTIVE_SPEC_CONFIG=str(path)).stdout
 
 
-@pytest.mark.parametrize(
-    "text", ["mood: on\n", "policy: nonesuch\n", "policy: static\noptions: {k: -1}\n"]
-)
-def test_doctor_reports_a_configuration_that_cannot_work(tmp_path, text):
-    path = write(tmp_path, text)
+def test_doctor_reports_a_configuration_that_cannot_work(tmp_path):
+    path = write(tmp_path, "policy: static\noptions: {k: -1}\n")
     result = call("doctor", ADAPTIVE_SPEC_CONFIG=str(path))
     assert result.returncode == 1
     assert "not usable" in result.stdout
@@ -296,19 +298,8 @@ def test_config_prints_what_it_reads(tmp_path):
     ("text", "expected"),
     [
         pytest.param("mood: on\n", ["mood", "keys are mode, policy"], id="unknown key"),
-        pytest.param("trace: {folder: x}\n", ["folder", "directory"], id="unknown nested key"),
-        pytest.param("mode: 3\n", ["mode"], id="wrong type"),
-        pytest.param("mode: sometimes\n", ["sometimes", "mode"], id="wrong value"),
-        pytest.param("fail_open: {bench_seconds: -1}\n", ["bench_seconds"], id="out of range"),
-        pytest.param("mode: [on\n", ["not valid"], id="not YAML"),
-        pytest.param("- mode\n", ["expected an object"], id="a list"),
         pytest.param("", ["expected an object"], id="empty"),
         pytest.param("policy: nonesuch\n", ["nonesuch", "goodput"], id="unknown policy"),
-        pytest.param("policy: static\noptions: {k: -1}\n", ["static", "k"], id="bad option"),
-        pytest.param("policy: static\noptions: {n: 1}\n", ["static", "n"], id="unknown option"),
-        pytest.param("profile: /not/there.json\n", ["profile", "/not/there.json"], id="profile"),
-        pytest.param("policy: 'os:nothing'\n", ["os:nothing"], id="dotted path to nothing"),
-        pytest.param("policy: ':'\n", ["':'"], id="dotted path of nothing"),
         pytest.param("policy: '.:x'\n", ["'.:x'"], id="relative path"),
     ],
 )
@@ -319,17 +310,10 @@ def test_config_errors_are_one_line(tmp_path, text, expected):
         assert part in result.stderr
 
 
-@pytest.mark.parametrize("name", ["not_there.yaml", "."])
-def test_config_names_a_file_it_cannot_read(tmp_path, name):
-    result = call("config", tmp_path / name)
+def test_config_names_a_file_it_cannot_read(tmp_path):
+    result = call("config", tmp_path)
     assert_one_line_error(result)
     assert str(tmp_path) in result.stderr
-
-
-def test_config_refuses_bytes_that_are_no_text(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_bytes(b"\xff\xfe\x00mode")
-    assert_one_line_error(call("config", path))
 
 
 def assert_one_line_error(result: subprocess.CompletedProcess[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from adaptive_spec.config import Config, config_from_environment, load_config_file, parse_config
 from adaptive_spec.errors import ConfigError, PolicyError
 from adaptive_spec.policy import build_policy, policy_class
+from tests.refused import refused
 
 
 @pytest.mark.parametrize(
@@ -28,12 +29,8 @@ from adaptive_spec.policy import build_policy, policy_class
     ],
 )
 def test_bad_values_are_one_line_that_names_the_key(value: object, named: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with refused(ConfigError, named, match="^--additional-config adaptive_spec"):
         parse_config(value, source="--additional-config adaptive_spec")
-    message = str(caught.value)
-    assert named in message
-    assert "\n" not in message
-    assert message.startswith("--additional-config adaptive_spec")
 
 
 def test_an_unknown_key_is_answered_with_the_known_ones() -> None:
@@ -57,15 +54,22 @@ def test_files_are_read_as_yaml_or_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["mode: [", "just text", "", "- a\n- b", "- " * 100_000, "seed: " + "9" * 6000, "\x00"],
+    [
+        "mode: [",
+        "just text",
+        "",
+        "- a\n- b",
+        "- " * 100_000,
+        "seed: " + "9" * 6000,
+        "\x00",
+    ],
     ids=range(7),
 )
 def test_a_damaged_file_is_one_error_that_names_it(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"broken\.yaml") as caught:
+    with refused(ConfigError, match=r"broken\.yaml"):
         load_config_file(path)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_is_said_and_which_variable_named_it(tmp_path: Path) -> None:
@@ -104,8 +108,9 @@ def test_bad_policy_options_name_the_option(
 def test_an_unknown_policy_is_answered_with_the_known_ones() -> None:
     with pytest.raises(PolicyError, match="goodput"):
         build_policy("goodputt")
-    with pytest.raises(PolicyError, match="cannot be imported"):
-        build_policy("no.such.module:Policy")
+    for path in ("no.such.module:Policy", "os:nothing", ":", ".:x"):
+        with refused(PolicyError, path):
+            build_policy(path)
     with pytest.raises(PolicyError, match="lacks"):
         policy_class("json:JSONDecoder")
 

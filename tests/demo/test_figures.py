@@ -27,9 +27,7 @@ def test_ratios_are_paired_by_repeat() -> None:
     assert none.tokens_per_second == Spread(10.0, 5.0, 10.0, 3)
     assert none.over_no_speculation is None
     assert static.over_no_speculation == Spread(1.25, 1.25, 1.25, 3)
-    assert static.ours_over_this is not None
     assert static.ours_over_this.middle == pytest.approx(1.6)
-    assert ours.over_no_speculation is not None
     assert (ours.over_no_speculation.low, ours.over_no_speculation.high) == pytest.approx(
         (2.0, 2.0)
     )

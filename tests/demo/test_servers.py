@@ -40,7 +40,6 @@ def group() -> Iterator[int]:
     process = subprocess.Popen(
         [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True
     )
-    assert process.stdout is not None
     process.stdout.readline()
     threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays in the group
     yield process.pid

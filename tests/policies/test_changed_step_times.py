@@ -95,7 +95,7 @@ class OneCopies:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 10])
+@pytest.mark.parametrize("seed", [2, pytest.param(10, marks=pytest.mark.long)])
 def test_a_probe_beside_copied_drafts_notices_that_passes_became_cheap(seed: int) -> None:
     old = WithoutPass(*DEAR_PASSES)
     new, then = old._replace(draft=ISSUE.draft), 800

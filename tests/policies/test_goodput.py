@@ -20,6 +20,12 @@ def goodput(**options: Any) -> Policy:
     return build_policy("goodput", options, seed=1)
 
 
+def laptop(hazards: Any, concurrency: int, steps: int, **more: Any) -> dict[str, Any]:
+    """A small machine that serves so many requests of six drafts."""
+    setting = {"concurrency": concurrency, "machine": LAPTOP, "steps": steps}
+    return setting | {"hazards": lambda random: hazards(random)[:6]} | more
+
+
 def best_static(**setting: Any) -> float:
     return max(run(build_policy("static", {"k": k}), **setting).tokens_per_second for k in range(7))
 
@@ -29,12 +35,7 @@ def best_static(**setting: Any) -> float:
     ("hazard", "concurrency"), [(0.1, 1), (0.1, 16), (0.5, 4), (0.8, 16), (0.95, 1)]
 )
 def test_it_reaches_the_best_fixed_k_for_alike_requests(hazard: float, concurrency: int) -> None:
-    setting = {
-        "concurrency": concurrency,
-        "hazards": lambda r: alike(hazard)(r)[:6],
-        "machine": LAPTOP,
-        "steps": 1500,
-    }
+    setting = laptop(alike(hazard), concurrency, 1500)
     reached = run(goodput(), warmup=800, **setting)
     assert reached.tokens_per_second >= 0.97 * best_static(**setting)
 
@@ -42,24 +43,13 @@ def test_it_reaches_the_best_fixed_k_for_alike_requests(hazard: float, concurren
 @pytest.mark.parametrize("machine", [LAPTOP, GPU], ids=["laptop", "gpu"])
 @pytest.mark.parametrize("level", list(Level))
 def test_cold_start_loses_little(machine: Any, level: Level) -> None:
-    setting = {
-        "concurrency": 16,
-        "hazards": lambda r: alike(0.6)(r)[:6],
-        "machine": machine,
-        "steps": 500,
-        "level": level,
-    }
+    setting = laptop(alike(0.6), 16, 500, machine=machine, level=level)
     assert run(goodput(), **setting).tokens_per_second >= 0.93 * best_static(**setting)
 
 
 @pytest.mark.slow
 def test_mixed_requests_in_one_batch_beat_every_fixed_k() -> None:
-    setting = {
-        "concurrency": 16,
-        "hazards": lambda r: mixed(r)[:6],
-        "machine": LAPTOP,
-        "steps": 4000,
-    }
+    setting = laptop(mixed, 16, 2000)
     reached = run(goodput(), warmup=800, **setting)
     assert reached.tokens_per_second >= 1.01 * best_static(**setting)
 
@@ -67,27 +57,14 @@ def test_mixed_requests_in_one_batch_beat_every_fixed_k() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [1, 2])
 def test_late_outcomes_do_no_harm(delay: int) -> None:
-    setting = {
-        "concurrency": 8,
-        "hazards": lambda r: alike(0.7)(r)[:6],
-        "machine": LAPTOP,
-        "steps": 1500,
-        "delay": delay,
-    }
+    setting = laptop(alike(0.7), 8, 1500, delay=delay)
     reached = run(goodput(), warmup=500, **setting)
     assert reached.tokens_per_second >= 0.97 * best_static(**setting)
 
 
 @pytest.mark.slow
 def test_hopeless_drafts_are_switched_off() -> None:
-    reached = run(
-        goodput(),
-        concurrency=16,
-        hazards=lambda r: alike(0.05)(r)[:6],
-        machine=LAPTOP,
-        steps=1500,
-        warmup=500,
-    )
+    reached = run(goodput(), warmup=500, **laptop(alike(0.05), 16, 1500))
     assert reached.off_fraction > 0.9
 
 
@@ -103,25 +80,13 @@ def test_without_exploration_k_can_lock_in() -> None:
     results = {}
     for explore in (True, False):
         with nullcontext() if explore else without_exploration():
-            results[explore] = run(
-                goodput(),
-                concurrency=4,
-                hazards=rises(),
-                machine=LAPTOP,
-                steps=1000,
-                warmup=2000,
-                length=400,
-            ).tokens_per_second
+            setting = laptop(rises(), 4, 1000, warmup=2000, length=400)
+            results[explore] = run(goodput(), **setting).tokens_per_second
     assert results[True] > 1.3 * results[False], results
 
 
 def test_state_round_trips_and_skips_the_cold_start() -> None:
-    setting = {
-        "concurrency": 16,
-        "hazards": lambda r: alike(0.05)(r)[:6],
-        "machine": LAPTOP,
-        "steps": 200,
-    }
+    setting = laptop(alike(0.05), 16, 200)
     policy = goodput()
     run(policy, **{**setting, "steps": 1500})
     state = json.loads(json.dumps(policy.state()))

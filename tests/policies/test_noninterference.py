@@ -193,7 +193,6 @@ class TakesOther(Planted):
 
     def plan(self, context: StepContext) -> SpecPlan:
         made = super().plan(context)
-        assert context.confidence is not None
         assert context.lookup_available is not None
         unsure = np.nan_to_num(context.confidence[:, self._position], nan=1.0) < 0.5
         return msgspec.structs.replace(

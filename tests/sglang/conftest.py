@@ -6,7 +6,6 @@ is alive at a time.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.engine_processes import OneAtATime, skip_without
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -24,18 +25,9 @@ for folder in (HERE / "support", ROOT):
 PLAIN = {"max_running_requests": 32, "max_total_tokens": 12_000}
 """Options of the engine without speculation: it never runs out of memory."""
 
-HAS_SGLANG = importlib.util.find_spec("sglang") is not None
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if HAS_SGLANG:
-        return
-    skip = pytest.mark.skip(reason="SGLang is not installed; `make test` sets it up")
-    for item in items:
-        if HERE in item.path.parents and (
-            item.get_closest_marker("engine") or item.get_closest_marker("http")
-        ):
-            item.add_marker(skip)
+    skip_without("sglang", items, HERE)
 
 
 @pytest.fixture(scope="session")
@@ -47,15 +39,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return build_models(Path(given) if given else tmp_path_factory.mktemp("models"))
 
 
-class EngineShelf:
+class EngineShelf(OneAtATime):
     """Holds at most one engine: starting the next closes the last."""
 
     def __init__(self, models: dict[str, Path], folder: Path) -> None:
+        super().__init__()
         self._models = models
         self._folder = folder
         self._count = 0
-        self._engine: Any = None
-        self._key: Any = None
 
     def get(
         self,
@@ -71,11 +62,9 @@ class EngineShelf:
         `adaptive` is a configuration of adaptive-spec; `without` names engine options to drop.
         """
         key = repr((algorithm, adaptive, variables, without, sorted(options.items())))
-        if key != self._key:
-            self.clear()
-            self._engine = self._start(algorithm, adaptive, variables or {}, without, options)
-            self._key = key
-        return self._engine
+        return self.hold(
+            key, lambda: self._start(algorithm, adaptive, variables or {}, without, options)
+        )
 
     def _start(
         self,
@@ -102,11 +91,6 @@ class EngineShelf:
         engine: Any = Engine(asked, made, folder)
         engine.record_file, engine.status_file = record, folder / "status.json"
         return engine
-
-    def clear(self) -> None:
-        engine, self._engine, self._key = self._engine, None, None
-        if engine is not None:
-            engine.close()
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,7 @@ from adaptive_spec.sim.load.trace_files import read_azure, read_mooncake
 from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
 from adaptive_spec.sim.report.page import write_report
 from adaptive_spec.sim.sweep.results import read_results
+from tests.refused import refused
 from tests.sim.recorded_steps import NAME, step_row
 from tests.sim.report.fake_results import results
 
@@ -160,8 +161,8 @@ KINDS: dict[str, tuple[str, Callable[[Path], bytes], Reader]] = {
 
 
 ODD_VALUES = (
-    *(b"-1", b"0", b"255", b"1e9", b"1e308", b"9" * 40),
-    *(b"NaN", b"null", b'"x"', b"[]", b"true"),
+    *(b"-1", b"0", b"255", b"1e308", b"9" * 40),
+    *(b"NaN", b"null", b'"x"', b"[]", b"true", b"1e9"),
 )
 
 
@@ -183,20 +184,7 @@ def _mutated(content: bytes, random: np.random.Generator) -> bytes:
     if not numbers:
         return content[:at]
     number = numbers[int(random.integers(len(numbers)))]
-    odd = (
-        b"-1",
-        b"0",
-        b"255",
-        b"1e308",
-        b"9" * 40,
-        b"NaN",
-        b"null",
-        b'"x"',
-        b"[]",
-        b"true",
-        b"1e9",
-    )
-    chosen = odd[int(random.integers(len(odd)))]
+    chosen = ODD_VALUES[int(random.integers(len(ODD_VALUES)))]
     return content[: number.start()] + chosen + content[number.end() :]
 
 
@@ -250,7 +238,5 @@ def test_a_line_without_an_end_is_one_line_of_error(
     content += b" " * 5000
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if compressed or name.endswith(".gz") else content)
-    with pytest.raises(DataError, match="longer than 2,000 bytes") as raised:
+    with refused(DataError, "longer than 2,000 bytes", name):
         read(path)
-    assert name in str(raised.value)
-    _check(raised.value)

@@ -16,6 +16,7 @@ from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.oracle import consult
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Scenario, simulate
+from tests.refused import refused
 
 BOTH = "eagle+ngram"
 KMAX = 6
@@ -62,15 +63,12 @@ def scenario(file: str, drafter: str = "hybrid", **changes: object) -> Scenario:
 def test_rows_of_one_text_are_read_with_both_lists(copying: str) -> None:
     data = load_acceptance([copying], drafter_list=BOTH, seed=0, kmax=KMAX)
     assert data.records == 60
-    assert data.lookup is not None
     assert len(data.lookup.right) == len(data.accepted)
     assert data.lookup.right.max() == 20
     one = take(data, np.array([3]))
-    assert one.lookup is not None
     assert one.lookup.right.tolist() == data.lookup.right[900:1200].tolist()
     alone = load_acceptance([copying], drafter_list="eagle", seed=0, kmax=KMAX)
     mixed = pool([one, alone], seed=0)
-    assert mixed.lookup is not None
     assert len(mixed.lookup.right) == len(mixed.accepted)
     assert mixed.lookup.right.sum() == one.lookup.right.sum()
 
@@ -81,18 +79,14 @@ def test_proposals_and_matches_are_read_where_they_were_recorded(tmp_path: Path)
     file.write_text(json.dumps(row | {"ngram_proposed": [0, 5, 2], "ngram_match": [0, 7, 300]}))
     data = load_acceptance([file], drafter_list=BOTH, seed=0, kmax=KMAX)
     shaped = drafter("hybrid").shape(data, np.random.default_rng(0)).lookup
-    assert shaped is not None
-    assert shaped.proposed is not None
-    assert shaped.match is not None
     assert shaped.right.tolist() == [0, 3, 1]
     assert shaped.proposed.tolist() == [0, 5, 2]
     assert shaped.match.tolist() == [0, 7, 254]
 
 
 def test_data_without_a_look_up_are_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no list of a look-up") as error:
+    with refused(DataError, "no list of a look-up"):
         simulate(scenario("model:good"), parse_policy("goodput"))
-    assert "\n" not in str(error.value)
     file = tmp_path / "other.jsonl"
     file.write_text(json.dumps({"eagle": [1, 1], "ngram": [1]}))
     with pytest.raises(DataError, match="of one length"):
@@ -108,7 +102,6 @@ def test_both_together_beat_each_alone_and_foresight_both(copying: str) -> None:
     assert together.throughput_tok_s > 1.1 * max(alone)
     assert together.fail_opens == 0
     oracles = consult(scenario(copying))
-    assert oracles.foresight is not None
     assert oracles.foresight.throughput_tok_s > together.throughput_tok_s
     rule = simulate(scenario(copying), parse_policy(f"{RULE}:k=2,match=4"))
     assert rule.throughput_tok_s > max(alone)

@@ -31,9 +31,7 @@ def switched_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def import_stand_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Callable[..., Any]]:
+def import_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Imports the stand-in, or another tree, as an engine process does: hook first."""
     from harness import package
 
@@ -54,3 +52,16 @@ def import_stand_in(
     yield load
     forget()
     sys.meta_path[:] = finders
+
+
+@pytest.fixture
+def started(
+    switched_on: Callable[..., None], import_stand_in: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Switches on with a configuration, then imports the stand-in, or another tree."""
+
+    def start(tree: Path = STAND_IN, **config: Any) -> Any:
+        switched_on(**config)
+        return import_stand_in(tree)
+
+    return start

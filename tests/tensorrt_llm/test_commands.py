@@ -68,16 +68,13 @@ class TestSwitch:
 
     def test_on_with_defaults_a_file_or_json(self, tmp_path: Path) -> None:
         found = switch.requested({switch.VARIABLE: "1"})
-        assert found is not None
         assert found.config.policy == "goodput"
         file = tmp_path / "spec.yaml"
         file.write_text("policy: static\n")
         for value in (str(file), '{"policy": "static"}'):
             found = switch.requested({switch.VARIABLE: value})
-            assert found is not None
             assert found.config.policy == "static"
         found = switch.requested({switch.VARIABLE: "1", "ADAPTIVE_SPEC_CONFIG": str(file)})
-        assert found is not None
         assert found.config.policy == "static"
 
     @pytest.mark.parametrize("value", ["one,two", "-1,2"])

@@ -16,8 +16,6 @@ LADDER = (1, 2, 4)
 @pytest.fixture(scope="module")
 def script() -> Any:
     spec = importlib.util.spec_from_file_location("tensorrt_llm_gpu", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

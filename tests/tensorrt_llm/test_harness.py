@@ -66,6 +66,7 @@ def test_every_case_is_as_wanted_on_the_stand_in(tmp_path: Path) -> None:
     assert 0 in found[f"on, plain, RandomPolicy, {GATE}"]["k"]
 
 
+@pytest.mark.long
 def test_main_before_19204_is_as_wanted_too(tmp_path: Path) -> None:
     found = results_of(before_19204(tmp_path / "tree"), tmp_path, "--only", "on, overlap")
     assert len(found) > 5

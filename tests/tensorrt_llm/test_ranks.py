@@ -10,14 +10,12 @@ from harness.record import Record, check_labels
 from simulated_ranks import run_ranks
 
 RANDOM = "harness.random_policy:RandomPolicy"
+OVERLAP = pytest.mark.parametrize("overlap", [pytest.param(False, marks=pytest.mark.long), True])
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_tensor_parallel_ranks_run_what_rank_0_decides(
-    import_stand_in: Any, switched_on: Any, overlap: bool
-) -> None:
-    switched_on(policy=RANDOM, options={"faults": 0.01})
-    trt = import_stand_in()
+@OVERLAP
+def test_tensor_parallel_ranks_run_what_rank_0_decides(started: Any, overlap: bool) -> None:
+    trt = started(policy=RANDOM, options={"faults": 0.01})
     executors = run_ranks(trt, [1, 1, 1], overlap=overlap)
     histories = [executor.engine.history for executor in executors]
     assert histories[0] == histories[1] == histories[2]
@@ -28,19 +26,20 @@ def test_tensor_parallel_ranks_run_what_rank_0_decides(
     assert sum("mode=on" in line for line in trt.lines) == 1
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@OVERLAP
 def test_attention_data_parallel_ranks_run_the_largest_proposal(
-    import_stand_in: Any, switched_on: Any, monkeypatch: pytest.MonkeyPatch, overlap: bool
+    started: Any, monkeypatch: pytest.MonkeyPatch, overlap: bool
 ) -> None:
     record = Record(monkeypatch.setattr)
-    switched_on(policy=RANDOM, options={"faults": 0.01})
-    trt = import_stand_in()
+    trt = started(policy=RANDOM, options={"faults": 0.01})
     executors = run_ranks(trt, [1, 2], attention_dp=True, overlap=overlap)
     ks = [[k for _, k, _ in executor.engine.log] for executor in executors]
     assert ks[0] == ks[1]
     assert set(ks[0]) == {1, 2, 3, 5}
     # The largest of two is large more often than one.
     assert ks[0].count(KMAX) > ks[0].count(1)
+    # A rank without work decodes a dummy that goes by the name of 0.
+    assert all("0" not in context.request_ids for context, _ in record.planned.values())
     # A rank whose own plan was smaller still labels what really ran.
     for executor in executors:
         assert check_labels(record.of(executor), executor.engine.truth) > 1000
@@ -49,11 +48,7 @@ def test_attention_data_parallel_ranks_run_the_largest_proposal(
 @pytest.mark.parametrize("attention_dp", [False, True])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_whose_hooks_fail_keeps_the_others_company(
-    import_stand_in: Any,
-    switched_on: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    attention_dp: bool,
-    rank: int,
+    started: Any, monkeypatch: pytest.MonkeyPatch, attention_dp: bool, rank: int
 ) -> None:
     from adaptive_spec.adapters.tensorrt_llm.context import ContextBuilder
 
@@ -65,9 +60,8 @@ def test_a_rank_whose_hooks_fail_keeps_the_others_company(
         return own(self, *args)
 
     monkeypatch.setattr(ContextBuilder, "build", build)
-    switched_on(policy="static", options={"k": 2})
     seeds = [1, 2] if attention_dp else [1, 1]
-    trt = import_stand_in()
+    trt = started(policy="static", options={"k": 2})
     executors = run_ranks(trt, seeds, iterations=400, attention_dp=attention_dp)
     ks = [[k for _, k, _ in executor.engine.log] for executor in executors]
     assert ks[0] == ks[1]

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.engine_processes import OneAtATime, skip_without
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SUPPORT = HERE / "support"
@@ -22,18 +24,9 @@ for folder in (SUPPORT, ROOT, ROOT / "scripts", ROOT / "tests" / "packaging"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-HAS_VLLM = importlib.util.find_spec("vllm") is not None
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if HAS_VLLM:
-        return
-    skip = pytest.mark.skip(reason="vLLM is not installed; `make test` sets it up")
-    for item in items:
-        if HERE in item.path.parents and (
-            item.get_closest_marker("engine") or item.get_closest_marker("http")
-        ):
-            item.add_marker(skip)
+    skip_without("vllm", items, HERE)
 
 
 @pytest.fixture(scope="session")
@@ -46,13 +39,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return build(folder, ("target", "draft", "eagle", "eagle3", "mtp"))
 
 
-class EngineShelf:
+class EngineShelf(OneAtATime):
     """Holds at most one engine: building the next closes the last."""
 
     def __init__(self, models: dict[str, Path]) -> None:
+        super().__init__()
         self._models = models
-        self._engine: Any = None
-        self._key: Any = None
 
     def get(self, method: str | None = None, **options: Any) -> Any:
         """The engine with these options: the one at hand, or a new one."""
@@ -62,17 +54,8 @@ class EngineShelf:
         from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
 
         apply()
-        key = (method, repr(sorted(options.items())))
-        if key != self._key:
-            self.clear()
-            self._engine = Engine(self._models, method, **options)
-            self._key = key
-        return self._engine
-
-    def clear(self) -> None:
-        engine, self._engine, self._key = self._engine, None, None
-        if engine is not None:
-            engine.close()
+        key = repr((method, sorted(options.items())))
+        return self.hold(key, lambda: Engine(self._models, method, **options))
 
 
 @pytest.fixture(scope="session")
@@ -157,16 +140,12 @@ def switched(server: Any) -> Iterator[Any]:
     server.ask("/v1/adaptive_spec", AT_START)
 
 
-@pytest.fixture(scope="session")
-def random_policy() -> dict[str, Any]:
-    """Configuration of a policy that changes K per request at every step."""
-    return {
-        "policy": "switchable_policies:RandomPolicy",
-        "seed": 5,
-        "memory_guard": False,
-        # On a busy machine a decision may be late; here it counts whether it was carried out.
-        "fail_open": {"max_decision_ms": 60_000},
-    }
+@pytest.fixture
+def gpu(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """vLLM's configurations, graphs and workers as on a GPU."""
+    from varlen_workers import Gpu
+
+    return Gpu(models, monkeypatch)
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_graphs import Configure, configuration_maker, graphs_of, switched_on
+from gpu_graphs import switched_on
+from varlen_workers import Gpu
 
 from adaptive_spec.adapters.vllm import graph_ladder
 from adaptive_spec.adapters.vllm.capability import MISSING
@@ -25,11 +25,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.every_version]
 
 SHAPES = [(4, 64), (1, 20), (2, 100), (5, 256), (6, 50), (8, 33), (16, 48), (3, 3), (7, 1)]
 """(Kmax, requests)."""
-
-
-@pytest.fixture
-def configure(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Configure:
-    return configuration_maker(models, monkeypatch)
 
 
 class Dummies:
@@ -73,15 +68,11 @@ class Dummies:
 @pytest.mark.parametrize("varlen", [False, True], ids=["ladder", "varlen"])
 @pytest.mark.parametrize(("kmax", "requests"), SHAPES)
 def test_dummy_batches_fit_the_graphs_of_target_and_mtp_drafter(
-    configure: Configure,
-    monkeypatch: pytest.MonkeyPatch,
-    kmax: int,
-    requests: int,
-    varlen: bool,
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, kmax: int, requests: int, varlen: bool
 ) -> None:
     drafters_manager = manager_of_drafters()
     loops_by_k = "specialize_spec_tokens" in inspect.signature(drafters_manager.capture).parameters
-    config = configure("mtp", kmax=kmax, max_num_seqs=requests)
+    config = gpu.configure("mtp", kmax=kmax, max_num_seqs=requests)
     missing = SOURCE.require([BASE], SOURCE.installed_folder()).missing
     setattr(config.scheduler_config, MISSING, missing)
     switched_on(config)
@@ -90,12 +81,12 @@ def test_dummy_batches_fit_the_graphs_of_target_and_mtp_drafter(
     as_target: dict[str, Any] = {"kind": drafters_manager, "varlen_decode": varlen}
     as_drafter: dict[str, Any] = {"kind": drafters_manager}
     graphs = [
-        graphs_of(config, monkeypatch, **as_target),
-        graphs_of(config, monkeypatch, **as_drafter),
+        gpu.graphs_of(config, **as_target),
+        gpu.graphs_of(config, **as_drafter),
     ]
     if kmax > 1:  # vLLM has no decode loop otherwise
         one_token = dict(mode="FULL_DECODE_ONLY", decode_query_len=1)
-        graphs.append(graphs_of(config, monkeypatch, **as_drafter, **one_token))
+        graphs.append(gpu.graphs_of(config, **as_drafter, **one_token))
     for place, manager in enumerate(graphs):
         dummies = Dummies(config, monkeypatch)
         loop = place == 2

@@ -32,12 +32,15 @@ def driver_for(scheduler: Any, *, k: int | None = None, level: Level = Level.FUL
     return StepDriver(scheduler, controller)
 
 
-def context_of(*requests: Request, **changes: Any) -> Any:
-    driver = driver_for(scheduler_with(*requests, **changes))
+def planned(driver: StepDriver) -> Any:
+    """The context of the step that the driver plans now."""
     driver.before_schedule()
     assert driver.controller.counters.failures == {}
-    assert driver._planned is not None
     return driver._planned.context
+
+
+def context_of(*requests: Request, **changes: Any) -> Any:
+    return planned(driver_for(scheduler_with(*requests, **changes)))
 
 
 @pytest.mark.parametrize(
@@ -80,9 +83,7 @@ def test_an_end_that_moves_or_could_not_be_read_limits_drafts(changes: dict[str,
     driver = driver_for(scheduler_with(request))
     for most, available in ((100, KMAX), (13, 2)):
         request.max_tokens = most
-        driver.before_schedule()
-        assert driver._planned is not None
-        assert driver._planned.context.draft_available.tolist() == [available]
+        assert planned(driver).draft_available.tolist() == [available]
 
 
 def test_a_cap_does_not_make_drafting_shallower_for_others() -> None:
@@ -97,14 +98,12 @@ def test_only_clients_who_want_no_drafts_have_opted_out() -> None:
     lost = Request("lost")
     out = Request("out", sampling_params=hinted(adaptive_spec_off=1))
     driver = driver_for(scheduler_with(lost, out, Request("a")))
-    driver.before_schedule()
-    assert driver._planned is not None
-    slots = driver._planned.context.slots
+    context = planned(driver)
+    slots = context.slots
     driver._builder._table.stop_drafting(slots[:1])  # as for a request without the drafter's state
     rows_of = driver._builder._table.rows_of
     again = rows_of(["lost", "out", "a"], [lost, out, None])
-    for opted_out in (driver._planned.context.opted_out, again.opted_out):
-        assert opted_out is not None
+    for opted_out in (context.opted_out, again.opted_out):
         assert opted_out.tolist() == [False, True, False]
     assert rows_of(["lost", "a"], [lost, None]).opted_out is None
 
@@ -131,10 +130,7 @@ def test_only_decoding_requests_are_in_the_batch() -> None:
 def test_requests_whose_turn_in_the_pipeline_comes_later_are_left_alone() -> None:
     now, later = (Request(name, next_decode_eligible_step=at) for name, at in (("a", 6), ("b", 7)))
     driver = driver_for(scheduler_with(now, later, decode_stagger=2, current_step=5), k=1)
-    driver.before_schedule()
-    assert driver.controller.counters.failures == {}
-    assert driver._planned is not None
-    assert driver._planned.context.request_ids == ["a"]
+    assert planned(driver).request_ids == ["a"]
     assert [len(request.spec_token_ids) for request in (now, later)] == [1, KMAX]
 
 
@@ -151,9 +147,7 @@ def test_static_without_k_takes_vllms_table_by_all_requests_of_the_step() -> Non
     prompt = Request("b", is_prefill_chunk=True, num_computed_tokens=4, spec_token_ids=[])
     scheduler = scheduler_with(Request("a"), prompt, dynamic_sd_lookup=[4, 4, 1, 0])
     driver = driver_for(scheduler)
-    driver.before_schedule()
-    assert driver._planned is not None
-    assert driver._planned.context.engine_k == 1
+    assert planned(driver).engine_k == 1
     assert driver._planned.plan.draft_depth == 1
 
 
@@ -283,24 +277,20 @@ def test_constants_of_a_slot_belong_to_its_present_request() -> None:
         name = f"r{turn}"
         hints = hinted(adaptive_spec_k_cap=turn % 3)
         scheduler.running = [Request(name, sampling_params=hints)]
-        driver.before_schedule()
-        assert driver._planned is not None
-        assert driver._planned.context.draft_available.tolist() == [turn % 3]
+        context = planned(driver)
+        assert context.draft_available.tolist() == [turn % 3]
         driver.freed(name)
     assert driver.controller.slots.capacity < 40
-    assert isinstance(driver._planned.context.slots, np.ndarray)
+    assert isinstance(context.slots, np.ndarray)
 
 
 def test_a_request_with_the_name_of_one_that_has_ended_is_read_anew() -> None:
     scheduler = scheduler_with(Request("a"))
     driver = driver_for(scheduler)
     for cap in (KMAX, 1):
-        driver.before_schedule()
-        assert driver._planned is not None
-        assert driver._planned.context.draft_available.tolist() == [cap]
+        assert planned(driver).draft_available.tolist() == [cap]
         driver.freed("a")
         scheduler.running = [Request("a", sampling_params=hinted(adaptive_spec_k_cap=1))]
-    assert driver.controller.counters.failures == {}
 
 
 def test_arrays_are_contiguous() -> None:
@@ -326,11 +316,8 @@ def test_an_unreadable_request_shows_no_earlier_owners_cap() -> None:
         driver.freed(f"capped-{number}")
     late = Request("late", sampling_params=SimpleNamespace(extra_args=None))  # no temperature yet
     scheduler.running = [late]
-    driver.before_schedule()
     # Read with defaults: one odd request must not stop the plans of all others.
-    assert not driver.controller.counters.failures
-    assert driver._planned is not None
-    assert driver._planned.context.draft_possible.tolist() == [KMAX]
+    assert planned(driver).draft_possible.tolist() == [KMAX]
 
 
 def test_lora_adapters_and_structured_output_are_told_apart() -> None:
@@ -340,10 +327,8 @@ def test_lora_adapters_and_structured_output_are_told_apart() -> None:
         request = Request(name, lora_request=lora, sampling_params=hinted(**hints))
         request.use_structured_output = structured
         scheduler.running = [request]
-        driver.before_schedule()
+        [task] = planned(driver).task.tolist()
         driver.freed(name)
-        assert driver._planned is not None
-        [task] = driver._planned.context.task.tolist()
         return int(task)
 
     scheduler = scheduler_with()
@@ -358,4 +343,3 @@ def test_lora_adapters_and_structured_output_are_told_apart() -> None:
         task_of(f"adapter {number}")
         assert task_of("b") == kinds[2], "an adapter in use keeps its number"
     assert len({task_of("adapter 299"), task_of("adapter 299", **code), *kinds}) == 10
-    assert driver.controller.counters.failures == {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from engines import Job
+from engines import PATIENT, Job
 from scenarios import prompts
 
 STEPS = 6000
@@ -42,7 +42,7 @@ def test_goodput_leaves_a_useless_drafter_out_and_tries_it_again(
     adaptive = {
         "policy": "goodput",
         "kernel": "numpy",
-        "fail_open": {"max_decision_ms": 60_000},
+        "fail_open": PATIENT,
     }
     engine = shelf.get()
     expected = {turn: engine.run(jobs(turn)) for turn in range(4)}

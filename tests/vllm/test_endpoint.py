@@ -24,6 +24,8 @@ from adaptive_spec.adapters.vllm.endpoint import PATH, VIEWS, ControlEndpoint
 from adaptive_spec.adapters.vllm.operator_access import OperatorAccess, admin_key
 from adaptive_spec.errors import ConfigError
 
+pytestmark = pytest.mark.engine
+
 JSON = {"Content-Type": "application/json"}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import PATIENT
 from scenarios import prompts
 from server import Server, serving
 
@@ -209,7 +210,7 @@ def test_killed_under_load_and_started_again(
     adaptive = {
         "policy": "goodput",
         "kernel": "numpy",
-        "fail_open": {"max_decision_ms": 60_000},
+        "fail_open": PATIENT,
         "state_directory": str(tmp_path / "state"),
     }
     for turn, number in enumerate((signal.SIGTERM, signal.SIGKILL, None)):

@@ -10,22 +10,19 @@ import math
 import pickle
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gpu_graphs import (
     ON_GPU,
-    Configure,
-    configuration_maker,
     graph_for,
     graph_mode,
-    graphs_of,
     switched_on,
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from varlen_workers import Gpu
 
 from adaptive_spec.adapters.vllm import graph_ladder
 from adaptive_spec.adapters.vllm.graph_ladder import (
@@ -88,11 +85,6 @@ def test_sizes_are_about_as_many_as_vllms(kmax: int, most: int, largest: int) ->
     assert len(sizes) <= largest / 8 + (2 + len(values)) * max(COARSEST, 2 + 2 * kmax)
 
 
-@pytest.fixture
-def configure(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Configure:
-    return configuration_maker(models, monkeypatch)
-
-
 def schedule_of(config: Any) -> Any:
     return config.speculative_config.num_speculative_tokens_per_batch_size
 
@@ -103,14 +95,14 @@ class TestConfiguration:
         ("kmax", "requests"), [(4, 64), (1, 20), (2, 100), (5, 256), (6, 50), (8, 33), (16, 48)]
     )
     def test_every_batch_of_every_rung_has_a_full_graph(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, kmax: int, requests: int
+        self, gpu: Gpu, kmax: int, requests: int
     ) -> None:
-        config = configure(kmax=kmax, max_num_seqs=requests)
+        config = gpu.configure(kmax=kmax, max_num_seqs=requests)
         largest = config.compilation_config.max_cudagraph_capture_size
-        plain = graphs_of(config, monkeypatch)
+        plain = gpu.graphs_of(config)
         support = switched_on(config)
         ladder = graph_ladder.captured(config)
-        ours = graphs_of(config, monkeypatch)
+        ours = gpu.graphs_of(config)
         assert support.capability.level is Level.UNIFORM
         assert support.capability.ladder == ladder.values == rungs(kmax, [], most=requests)
         assert support.capability.depth_follows
@@ -122,32 +114,26 @@ class TestConfiguration:
         full = ours._capture_descs[graph_mode("FULL")]
         assert len(full) == ladder.graphs
 
-    def test_a_batch_of_mixed_k_has_no_full_graph(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure()
+    def test_a_batch_of_mixed_k_has_no_full_graph(self, gpu: Gpu) -> None:
+        config = gpu.configure()
         switched_on(config)
-        manager = graphs_of(config, monkeypatch)
+        manager = gpu.graphs_of(config)
         assert manager.dispatch(8, 20, None, 0).cg_mode.name == "PIECEWISE"
         assert manager.dispatch(8, 16, 2, 0).cg_mode.name == "FULL"
 
-    def test_a_batch_runs_padded_to_a_size_the_capability_names(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure()
+    def test_a_batch_runs_padded_to_a_size_the_capability_names(self, gpu: Gpu) -> None:
+        config = gpu.configure()
         sizes = switched_on(config).capability.token_buckets
         assert list(sizes) == config.compilation_config.cudagraph_capture_sizes
-        manager = graphs_of(config, monkeypatch)
+        manager = gpu.graphs_of(config)
         for batch in range(1, 65):
             for k in (0, 1, 3, 4):
                 tokens = batch * (1 + k)
                 padded = manager.dispatch(batch, tokens, 1 + k, 0).num_tokens
                 assert padded == min(size for size in sizes if size >= tokens)
 
-    def test_the_user_s_schedule_keeps_its_graphs_and_comes_back(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure(schedule=[(1, 8, 3), (9, 64, 0)])
+    def test_the_user_s_schedule_keeps_its_graphs_and_comes_back(self, gpu: Gpu) -> None:
+        config = gpu.configure(schedule=[(1, 8, 3), (9, 64, 0)])
         support = switched_on(config)
         assert support.capability.ladder == (0, 1, 3, 4)
         scheduler = SimpleNamespace(
@@ -158,14 +144,14 @@ class TestConfiguration:
         )
         graph_ladder.give_back_schedule(scheduler)
         assert scheduler.dynamic_sd_lookup == [0, *[3] * 8, *[0] * 56]
-        manager = graphs_of(config, monkeypatch)
+        manager = gpu.graphs_of(config)
         assert {graph_for(manager, 4, 3), graph_for(manager, 20, 0)} == {"FULL"}
 
     def test_graphs_that_do_not_fit_beside_the_users_are_left_out(
-        self, configure: Configure, said: Any
+        self, gpu: Gpu, said: Any
     ) -> None:
         given = [(1, 8, 4), (9, 20, 3), (21, 64, 2)]  # 5, 4 and 3 tokens: 60 in common
-        config = configure(schedule=given)
+        config = gpu.configure(schedule=given)
         sizes = list(config.compilation_config.cudagraph_capture_sizes)
         assert switched_on(config).capability.ladder == ()
         assert schedule_of(config) == given
@@ -173,9 +159,9 @@ class TestConfiguration:
         assert len([line for line in said() if "would not fit" in line]) == 1
 
     def test_a_fault_of_ours_costs_the_ladder_only(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, said: Any
+        self, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, said: Any
     ) -> None:
-        config = configure()
+        config = gpu.configure()
         sizes = list(config.compilation_config.cudagraph_capture_sizes)
         with monkeypatch.context() as broken:
             broken.setattr(graph_ladder, "capture_sizes", None)
@@ -186,17 +172,17 @@ class TestConfiguration:
         assert config.compilation_config.cudagraph_capture_sizes == sizes
         assert len([line for line in said() if "no ladder is captured" in line]) == 1
 
-    def test_sizes_that_the_user_gave_stay(self, configure: Configure, said: Any) -> None:
+    def test_sizes_that_the_user_gave_stay(self, gpu: Gpu, said: Any) -> None:
         from adaptive_spec.adapters.vllm.gate import _own_sizes, switch_on
 
-        config = configure()
+        config = gpu.configure()
         assert _own_sizes(SimpleNamespace(cudagraph_capture_sizes=[1, 2], compilation_config={}))
         switch_on(config, Config(policy="static"), own_sizes=True)
         assert schedule_of(config) is None
         assert len([line for line in said() if "cudagraph_capture_sizes are given" in line]) == 1
 
-    def test_it_reaches_the_engine_and_the_workers(self, configure: Configure) -> None:
-        config = configure()
+    def test_it_reaches_the_engine_and_the_workers(self, gpu: Gpu) -> None:
+        config = gpu.configure()
         support = switched_on(config)
         arrived = pickle.loads(pickle.dumps(config))
         assert graph_ladder.captured(arrived) == graph_ladder.captured(config)
@@ -205,8 +191,8 @@ class TestConfiguration:
 
         assert detect(arrived) == support
 
-    def test_few_requests_mean_few_rungs(self, configure: Configure) -> None:
-        config = configure(max_num_seqs=3)
+    def test_few_requests_mean_few_rungs(self, gpu: Gpu) -> None:
+        config = gpu.configure(max_num_seqs=3)
         assert switched_on(config).capability.ladder == (0, 1, 4)
         assert schedule_of(config) == [(1, 1, 0), (2, 2, 1), (3, 3, 4)]
 
@@ -220,10 +206,8 @@ class TestConfiguration:
         ],
         ids=lambda changes: "-".join(map(str, changes.values())),
     )
-    def test_elsewhere_no_schedule_is_put_in(
-        self, configure: Configure, changes: dict[str, Any]
-    ) -> None:
-        config = configure(**changes)
+    def test_elsewhere_no_schedule_is_put_in(self, gpu: Gpu, changes: dict[str, Any]) -> None:
+        config = gpu.configure(**changes)
         support = switched_on(config)
         assert schedule_of(config) is None
         assert support.capability.ladder == ()
@@ -231,20 +215,18 @@ class TestConfiguration:
         assert (support.capability.level is Level.UNIFORM) == full
 
     @pytest.mark.parametrize("mode", ["shadow", "off"])
-    def test_what_does_not_act_costs_no_graph(self, configure: Configure, mode: str) -> None:
-        config = configure()
+    def test_what_does_not_act_costs_no_graph(self, gpu: Gpu, mode: str) -> None:
+        config = gpu.configure()
         switched_on(config, mode=mode)
         assert schedule_of(config) is None
 
-    def test_a_draft_loop_captured_for_kmax_only_does_not_follow(
-        self, configure: Configure
-    ) -> None:
-        support = switched_on(configure(), mode="shadow")
+    def test_a_draft_loop_captured_for_kmax_only_does_not_follow(self, gpu: Gpu) -> None:
+        support = switched_on(gpu.configure(), mode="shadow")
         assert not support.capability.depth_follows
         assert "captured for Kmax only" in " ".join(support.notes)
 
-    def test_the_drafter_of_draft_model_does_not_follow_on_v2(self, configure: Configure) -> None:
-        support = switched_on(configure("draft_model"))
+    def test_the_drafter_of_draft_model_does_not_follow_on_v2(self, gpu: Gpu) -> None:
+        support = switched_on(gpu.configure("draft_model"))
         assert support.capability.level is Level.UNIFORM
         assert not support.capability.steers_depth
         assert support.capability.ladder == (0, 1, 3, 4)

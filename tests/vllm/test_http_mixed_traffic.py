@@ -17,7 +17,7 @@ from server import API_KEY, AT_START, Server
 
 pytestmark = pytest.mark.http
 
-CLIENTS, REQUESTS = 10, 160
+CLIENTS, REQUESTS = 10, 90
 PATH = "/v1/adaptive_spec"
 TEXTS = prompts(16, 41)
 TOKENS = 48

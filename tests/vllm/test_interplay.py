@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import Job
+from engines import RANDOM, Job, check_same
 from questions import ask, questions
 from scenarios import prompts
 from server import Server
@@ -36,11 +36,11 @@ class Seconds:
 @pytest.mark.engine
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_steps_across_a_pause_give_no_time_sample(
-    shelf: Any, random_policy: dict[str, Any], reference: dict[str, Any], asynchronous: bool
+    shelf: Any, reference: dict[str, Any], asynchronous: bool
 ) -> None:
     from vllm.v1.core.sched.interface import PauseState
 
-    engine = shelf.get("draft_model", adaptive=random_policy, asynchronous=asynchronous)
+    engine = shelf.get("draft_model", adaptive=RANDOM, asynchronous=asynchronous)
     watched = Seconds(engine)
 
     def pause(step: int) -> None:
@@ -53,8 +53,7 @@ def test_steps_across_a_pause_give_no_time_sample(
     watched.stop()
     lost = sum(map(math.isnan, watched.seen))
     assert 1 <= lost <= 3, watched.seen
-    for name, expected in reference["with_logprobs"].items():
-        assert answers[name].tokens == expected.tokens, name
+    check_same(answers, reference["with_logprobs"])
     assert engine.controller.counters.failures.keys() <= {"plan took"}
 
 
@@ -93,27 +92,24 @@ def test_a_pause_lets_no_draft_past_the_grammar(shelf: Any) -> None:
 
 @pytest.mark.engine
 def test_a_new_weight_version_makes_the_policy_start_over(
-    shelf: Any, random_policy: dict[str, Any], reference: dict[str, Any]
+    shelf: Any, reference: dict[str, Any]
 ) -> None:
-    engine = shelf.get("draft_model", adaptive=random_policy, asynchronous=False)
+    engine = shelf.get("draft_model", adaptive=RANDOM, asynchronous=False)
     before = engine.controller.policy
     engine.core.set_weight_version("second")
     assert engine.core.get_weight_version() == "second"
     assert engine.controller.policy is not before
     assert engine.controller.policy.name == before.name
     answers = engine.run(with_logprobs())
-    for name, expected in reference["with_logprobs"].items():
-        assert answers[name].tokens == expected.tokens, name
+    check_same(answers, reference["with_logprobs"])
 
 
 @pytest.mark.engine
-def test_when_the_engine_ends_vllms_classes_are_its_own_again(
-    shelf: Any, random_policy: dict[str, Any]
-) -> None:
+def test_when_the_engine_ends_vllms_classes_are_its_own_again(shelf: Any) -> None:
     from vllm.v1.engine.core import EngineCore
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-    shelf.get("draft_model", adaptive=random_policy, asynchronous=False)
+    shelf.get("draft_model", adaptive=RANDOM, asynchronous=False)
     assert hasattr(EngineCore, "adaptive_spec_control")
     shelf.clear()
     assert not hasattr(EngineCore, "adaptive_spec_control")
@@ -127,7 +123,7 @@ def test_when_the_engine_ends_vllms_classes_are_its_own_again(
 
 @pytest.mark.engine
 def test_with_lora_tokens_are_those_without_speculation(
-    shelf: Any, random_policy: dict[str, Any], models: dict[str, Path], tmp_path: Path
+    shelf: Any, models: dict[str, Path], tmp_path: Path
 ) -> None:
     from vllm.lora.request import LoRARequest
 
@@ -146,10 +142,9 @@ def test_with_lora_tokens_are_those_without_speculation(
 
     options: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
     expected = shelf.get(**options).run(jobs())
-    engine = shelf.get("ngram", adaptive=random_policy, **options)
+    engine = shelf.get("ngram", adaptive=RANDOM, **options)
     answers = engine.run(jobs())
-    for name, answer in expected.items():
-        assert answers[name].tokens == answer.tokens, name
+    check_same(answers, expected)
     assert len({expected[f"{place}-0"].tokens[0] for place in range(3)}) == 3, "LoRA had no effect"
     assert engine.controller.counters.verified > 0
     assert engine.controller.counters.failures.keys() <= {"plan took"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import KMAX, Job
+from engines import KMAX, PATIENT, RANDOM, Job, check_same
 from recording import labels, record_steps
 from scenarios import prompts
 
@@ -40,17 +40,20 @@ def connected(folder: Path, role: str) -> Any:
     )
 
 
-@pytest.mark.parametrize(
+SCHEDULING = pytest.mark.parametrize(
     "asynchronous",
     [pytest.param(False, id="sync", marks=pytest.mark.long), pytest.param(True, id="async")],
 )
+
+
+@SCHEDULING
 def test_decode_instance_continues_what_the_prefill_instance_began(
-    shelf: Any, random_policy: dict[str, Any], tmp_path: Path, asynchronous: bool
+    shelf: Any, tmp_path: Path, asynchronous: bool
 ) -> None:
     expected = shelf.get(**ROOMY).run(crowd())
     prefill = shelf.get(
         "eagle",
-        adaptive=random_policy,
+        adaptive=RANDOM,
         kv_transfer_config=connected(tmp_path, "kv_producer"),
         **ROOMY,
     )
@@ -60,7 +63,7 @@ def test_decode_instance_continues_what_the_prefill_instance_began(
 
     decode = shelf.get(
         "eagle",
-        adaptive=random_policy,
+        adaptive=RANDOM,
         asynchronous=asynchronous,
         kv_transfer_config=connected(tmp_path, "kv_consumer"),
         **ROOMY,
@@ -68,9 +71,7 @@ def test_decode_instance_continues_what_the_prefill_instance_began(
     read = count_read_tokens(decode)
     record = record_steps(decode)
     answers = decode.run(crowd())
-    assert {name: answer.tokens for name, answer in answers.items()} == {
-        name: answer.tokens for name, answer in expected.items()
-    }
+    check_same(answers, expected)
     assert sum(read) > 0, "no prompt was read from the prefill instance"
     outcomes = [outcome for _, _, outcome in record if outcome is not None]
     assert {int(k) for outcome in outcomes for k in outcome.verified} >= {0, 1, 2}
@@ -78,12 +79,12 @@ def test_decode_instance_continues_what_the_prefill_instance_began(
     assert decode.controller.counters.failures == {}
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@SCHEDULING
 def test_labels_are_those_of_an_engine_that_computed_the_prompts_itself(
     shelf: Any, tmp_path: Path, asynchronous: bool
 ) -> None:
     """vllm#50518: the padding of a decode that follows a remote prefill counted as rejections."""
-    adaptive = {"policy": "static", "options": {"k": KMAX}, "fail_open": {"max_decision_ms": 6e4}}
+    adaptive = {"policy": "static", "options": {"k": KMAX}, "fail_open": PATIENT}
     prefill = shelf.get(
         "draft_model",
         adaptive=adaptive,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from engines import KMAX, Job
+from engines import KMAX, RANDOM, Job, check_same
 from scenarios import SCENARIOS, prompts
 from switchable_policies import ColdForAWhile, CopiesWithoutDrafter, RandomPolicy
 
@@ -78,14 +78,14 @@ def cold_policy(cold_from: int, cold_to: int) -> ColdForAWhile:
     return ColdForAWhile(KMAX, cold_from, cold_to)
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
-def engine(
-    request: pytest.FixtureRequest,
-    reference: dict[str, Any],
-    shelf: Any,
-    random_policy: dict[str, Any],
-) -> Any:
-    engine = shelf.get("draft_model", adaptive=random_policy, asynchronous=request.param)
+@pytest.fixture(
+    params=[
+        pytest.param(False, id="sync", marks=pytest.mark.long),
+        pytest.param(True, id="async"),
+    ]
+)
+def engine(request: pytest.FixtureRequest, reference: dict[str, Any], shelf: Any) -> Any:
+    engine = shelf.get("draft_model", adaptive=RANDOM, asynchronous=request.param)
     controller = engine.controller
     policy, config = controller.policy, controller.config
     patient = msgspec.structs.replace(config.fail_open, max_decision_ms=60_000)
@@ -107,8 +107,7 @@ def test_the_drafter_does_not_run_while_cold(engine: Any, reference: dict[str, A
     before = engine.drafter_passes
     answers = engine.run(SCENARIOS["with_logprobs"]())
     assert engine.drafter_passes == before
-    for name, expected in reference["with_logprobs"].items():
-        assert answers[name].tokens == expected.tokens, name
+    check_same(answers, reference["with_logprobs"])
     assert engine.controller.counters.failures == {}
     assert engine.controller.counters.verified == 0
 
@@ -171,8 +170,7 @@ def test_tokens_are_those_without_speculation_while_it_comes_and_goes(
 
     engine.controller.policy = OftenCold(seed=3)
     answers = engine.run(SCENARIOS["crowded"]())
-    for name, expected in reference["crowded"].items():
-        assert answers[name].tokens == expected.tokens, name
+    check_same(answers, reference["crowded"])
     counters = engine.controller.counters
     assert counters.failures == {}
     assert counters.modes["off_cold"] > 20
@@ -181,10 +179,8 @@ def test_tokens_are_those_without_speculation_while_it_comes_and_goes(
 
 
 @pytest.mark.engine
-def test_an_eagle_drafter_does_not_run_either(
-    shelf: Any, random_policy: dict[str, Any], reference: dict[str, Any]
-) -> None:
-    engine = shelf.get("eagle", adaptive=random_policy, asynchronous=True)
+def test_an_eagle_drafter_does_not_run_either(shelf: Any, reference: dict[str, Any]) -> None:
+    engine = shelf.get("eagle", adaptive=RANDOM, asynchronous=True)
     policy, before = engine.controller.policy, engine.drafter_passes
     engine.controller.policy = cold_policy(1, 1 << 30)
     answers = engine.run(SCENARIOS["with_logprobs"]())
@@ -193,17 +189,16 @@ def test_an_eagle_drafter_does_not_run_either(
     engine.run(SCENARIOS["with_logprobs"]())
     assert engine.drafter_passes > before
     engine.controller.policy = policy
-    for name, expected in reference["with_logprobs"].items():
-        assert answers[name].tokens == expected.tokens, name
+    check_same(answers, reference["with_logprobs"])
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.long), True])
 def test_copied_drafts_go_on_without_the_drafter(
-    asynchronous: bool, reference: dict[str, Any], shelf: Any, random_policy: dict[str, Any]
+    asynchronous: bool, reference: dict[str, Any], shelf: Any
 ) -> None:
     pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
-    adaptive = random_policy | {"second_source": {"other_requests": True}}
+    adaptive = RANDOM | {"second_source": {"other_requests": True}}
     engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=asynchronous)
     controller = engine.controller
     policy, controller.policy = controller.policy, CopiesWithoutDrafter(KMAX)
@@ -214,8 +209,7 @@ def test_copied_drafts_go_on_without_the_drafter(
     finally:
         controller.policy = policy
     assert engine.drafter_passes == passes
-    for name, expected in reference["with_logprobs"].items():
-        assert answers[name].tokens == expected.tokens, name
+    check_same(answers, reference["with_logprobs"])
     counters = controller.counters
     assert counters.failures == {}
     assert counters.lookup["verified"] - verified > 50

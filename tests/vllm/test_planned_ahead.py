@@ -98,6 +98,7 @@ def test_the_plan_waits_for_drafts_that_may_not_be_found() -> None:
     assert driver.controller.counters.failures == {}
 
 
+@pytest.mark.engine
 def test_text_is_looked_up_for_the_newest_tokens_where_they_are_known() -> None:
     pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
     prompt = [1, 2, 3, 4, 5, 1, 2, 6, 7, 8]
@@ -116,8 +117,6 @@ def test_text_is_looked_up_for_the_newest_tokens_where_they_are_known() -> None:
     request.all_token_ids.append(6)  # the text before went on with 3 and with 6
     finish(driver, output)
     driver.before_schedule()
-    assert driver._planned is not None
-    assert driver._planned.found is not None
     assert driver._planned.found.drafts() == [[7, 8, 1]]
 
 
@@ -140,7 +139,6 @@ def test_a_plan_made_ahead_knows_nothing_of_the_drafts_that_it_trims() -> None:
     ahead = policy.asked[-1]
     assert ahead.confidence is None
     assert ahead.entropy is None
-    assert driver._planned is not None
     assert driver._planned.context is ahead
 
 

@@ -15,7 +15,6 @@ from adaptive_spec.adapters.vllm.capability import detect
 from adaptive_spec.adapters.vllm.facts import SOURCE
 from adaptive_spec.engines.source_check import EngineSource
 from adaptive_spec.engines.source_facts import Absent, AnyOf, Order
-from adaptive_spec.errors import UnsupportedEngineError
 
 pytestmark = pytest.mark.engine
 
@@ -110,22 +109,6 @@ def test_a_change_takes_exactly_the_feature_that_needs_it(tree: Path, name: str)
 def test_one_of_two_calls_is_enough_to_reach_every_engine(tree: Path) -> None:
     plant(tree, Change("", "v1/engine/core_client.py", "call_utility_all_async", "call_others"))
     assert facts.SWITCH not in SOURCE.require([facts.BASE], tree).missing
-
-
-@pytest.mark.parametrize(
-    ("file", "pattern"),
-    [
-        ("v1/core/sched/scheduler.py", "def _update_after_schedule"),
-        ("v1/core/sched/output.py", "preempted_req_ids"),
-        ("v1/request.py", "num_output_placeholders"),
-    ],
-)
-def test_a_change_of_the_base_is_refused_in_one_line(tree: Path, file: str, pattern: str) -> None:
-    plant(tree, Change("", file, pattern, "def gone" if "def " in pattern else "gone"))
-    with pytest.raises(UnsupportedEngineError) as caught:
-        SOURCE.require([facts.BASE], tree)
-    assert "\n" not in str(caught.value)
-    assert pattern.removeprefix("def ") in str(caught.value)
 
 
 def test_what_is_lost_is_lost_in_the_capability_and_said(

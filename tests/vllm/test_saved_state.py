@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import Job
+from engines import PATIENT, Job, check_same
 from scenarios import prompts
 
 
@@ -26,7 +26,7 @@ def test_a_restarted_engine_goes_on_from_what_the_last_one_learned(
         "policy": "goodput",
         "state_directory": str(tmp_path),
         "kernel": "numpy",
-        "fail_open": {"max_decision_ms": 60_000},
+        "fail_open": PATIENT,
     }
     engine = shelf.get("draft_model", adaptive=adaptive)
     assert not engine.controller.policy.state()
@@ -43,9 +43,7 @@ def test_a_restarted_engine_goes_on_from_what_the_last_one_learned(
     engine = shelf.get("draft_model", adaptive=adaptive)
     assert engine.controller.policy.state() == learned
     again = engine.run(jobs())
-    assert {name: answer.tokens for name, answer in again.items()} == {
-        name: answer.tokens for name, answer in answers.items()
-    }
+    check_same(again, answers)
     assert engine.controller.counters.failures == {}
     shelf.clear()
     assert list(tmp_path.iterdir()) == [path]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engines import Job
+from engines import PATIENT, RANDOM, Job, check_same
 from recording import record_steps
 from scenarios import SCENARIOS, prompts
 
@@ -61,16 +61,14 @@ def test_tokens_are_those_without_speculation_whatever_the_source(
     reference: dict[str, Any],
     plain: dict[str, Any],
     shelf: Any,
-    random_policy: dict[str, Any],
 ) -> None:
-    adaptive = random_policy | {"second_source": {"other_requests": others}}
+    adaptive = RANDOM | {"second_source": {"other_requests": others}}
     engine = shelf.get(method, adaptive=adaptive, asynchronous=asynchronous)
     record = record_steps(engine)
     before = engine.preemptions
     answers = engine.run(SCENARIOS["crowded"]())
     copied = engine.run(copying(6))
-    for name, answer in reference["crowded"].items():
-        assert answers[name].tokens == answer.tokens, name
+    check_same(answers, reference["crowded"])
     for name, answer in copied.items():
         assert answer.tokens == plain[name], name
     assert engine.preemptions - before >= 5
@@ -93,13 +91,9 @@ def test_tokens_are_those_without_speculation_whatever_the_source(
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.long
 def test_tokens_of_other_traffic_are_those_without_speculation(
-    scenario: str,
-    asynchronous: bool,
-    reference: dict[str, Any],
-    shelf: Any,
-    random_policy: dict[str, Any],
+    scenario: str, asynchronous: bool, reference: dict[str, Any], shelf: Any
 ) -> None:
-    adaptive = random_policy | {"second_source": {}}
+    adaptive = RANDOM | {"second_source": {}}
     engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=asynchronous)
     before = engine.controller.counters.lookup["verified"]
     answers = engine.run(SCENARIOS[scenario]())
@@ -115,7 +109,7 @@ def test_tokens_of_other_traffic_are_those_without_speculation(
 def test_goodput_takes_copied_drafts_where_text_copies(
     shelf: Any, plain: dict[str, Any], asynchronous: bool
 ) -> None:
-    adaptive = {"policy": "goodput", "second_source": {}, "fail_open": {"max_decision_ms": 60_000}}
+    adaptive = {"policy": "goodput", "second_source": {}, "fail_open": PATIENT}
     engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=asynchronous)
     for _ in range(3):
         for name, answer in engine.run(copying(6)).items():
@@ -126,9 +120,9 @@ def test_goodput_takes_copied_drafts_where_text_copies(
 
 
 def test_penalties_hold_for_copied_drafts_with_asynchronous_scheduling(
-    shelf: Any, plain: dict[str, Any], random_policy: dict[str, Any]
+    shelf: Any, plain: dict[str, Any]
 ) -> None:
-    adaptive = random_policy | {"second_source": {"other_requests": True}}
+    adaptive = RANDOM | {"second_source": {"other_requests": True}}
     engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=True)
     before = engine.controller.counters.lookup["verified"]
     engine.runner.draft_token_ids_cpu.fill_(2**40)  # as memory may be that nobody wrote
@@ -140,14 +134,13 @@ def test_penalties_hold_for_copied_drafts_with_asynchronous_scheduling(
 def test_a_worker_that_does_not_copy_is_found_out(
     shelf: Any,
     plain: dict[str, Any],
-    random_policy: dict[str, Any],
     said: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def nothing_is_copied(expected: Any, emitted: Any, own: Any) -> Any:
         raise RuntimeError("planted")
 
-    adaptive = random_policy | {"second_source": {"other_requests": True}}
+    adaptive = RANDOM | {"second_source": {"other_requests": True}}
     engine = shelf.get("draft_model", adaptive=adaptive, asynchronous=True)
     events = engine.controller.counters.events
     monkeypatch.setattr(copied_drafts, "following", nothing_is_copied)
@@ -158,12 +151,12 @@ def test_a_worker_that_does_not_copy_is_found_out(
 
 
 def test_the_worker_is_told_of_every_draft_that_its_drafter_did_not_sample(
-    shelf: Any, random_policy: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    shelf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever fails on the way, and where a step has no room for all requests."""
     engine = shelf.get(
         "draft_model",
-        adaptive=random_policy | {"second_source": {"other_requests": True}},
+        adaptive=RANDOM | {"second_source": {"other_requests": True}},
         speculation={"draft_sample_method": "probabilistic"},
         max_num_batched_tokens=14,
         num_gpu_blocks_override=64,
@@ -202,10 +195,8 @@ def test_the_worker_is_told_of_every_draft_that_its_drafter_did_not_sample(
     monkeypatch.setattr(scheduler, "update_draft_token_ids", record)
     monkeypatch.setattr(scheduler, "schedule", check)
     monkeypatch.setattr(scheduler.adaptive_spec, "_step_clock", FailsNowAndThen())
-    jobs = [
-        Job(f"row-{row}", [20 + row, 21, 22, 23, 24] * 2, 0, COPYING | {"temperature": 0.8})
-        for row in range(12)
-    ]
+    options = {"max_tokens": 60, "temperature": 0.8}
+    jobs = [Job(f"row-{row}", [20 + row, 21, 22, 23, 24] * 2, 0, options) for row in range(12)]
     engine.run(jobs)
     assert copied > 50, copied
     assert without_room > 5, without_room
@@ -248,9 +239,9 @@ def test_drafts_that_vllm_fills_up_for_an_admitted_request_weigh_nothing() -> No
 
 
 def test_what_the_setup_does_not_allow_is_said_and_left_out(
-    shelf: Any, random_policy: dict[str, Any], said: Callable[[], list[str]]
+    shelf: Any, said: Callable[[], list[str]]
 ) -> None:
-    engine = shelf.get("ngram", adaptive=random_policy | {"second_source": {}})
+    engine = shelf.get("ngram", adaptive=RANDOM | {"second_source": {}})
     (line,) = [line for line in said() if "mode=on" in line]
     assert "second_source=no (ngram" in line
     engine.run(copying(2))

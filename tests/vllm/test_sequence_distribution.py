@@ -1,16 +1,20 @@
 """Whole sampled sequences have the distribution they have without speculation.
 
-The real engine, its drafts admitted by the drafter's confidence while it serves. The exact check
-of losslessness is made on the policies themselves; this one would see what an adapter or an engine
-adds to it. The comparison is told apart from one that sees nothing by a planted rule: ending
-drafts by the sampled token's own probability must be noticed at the same number of samples.
+The real engine, its drafts admitted by the drafter's confidence while it serves, or K and the
+source of drafts drawn per request. The exact check of losslessness is made on the policies
+themselves; this one would see what an adapter or an engine adds to it. The comparison is told apart
+from one that sees nothing by a planted rule: ending drafts by the sampled token's own probability
+must be noticed at the same number of samples.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 from typing import Any
 
 import pytest
+from engines import GOODPUT, RANDOM
 from sequences import (
     ENGINE,
     Comparison,
@@ -28,7 +32,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.statistics]
 FALSE_ALARM = 1e-4
 """Chance that a comparison of two samples of one distribution is taken for a difference."""
 FEW, MANY = 2048, 20_480
-GOODPUT = {"policy": "goodput", "kernel": "numpy", "fail_open": {"max_decision_ms": 60_000}}
 ALL_VERIFIED = GOODPUT | {"policy": "static", "options": {"k": 4}}
 
 
@@ -67,6 +70,26 @@ def by_confidence(shelf: Any, samples: int, temperature: float, drafts: str) -> 
     return drawn
 
 
+def by_two_sources(shelf: Any, samples: int, temperature: float, drafts: str) -> Any:
+    """Samples while K and the source are drawn per request, with steps scheduled ahead."""
+    engine = shelf.get(
+        "draft_model",
+        adaptive=RANDOM | {"second_source": {"other_requests": True}},
+        asynchronous=True,
+        speculation={"draft_sample_method": drafts},
+        **ENGINE,
+    )
+    before = engine.controller.status()
+    drawn = draw(engine, samples, temperature, seed=4)
+    after = engine.controller.status()
+    copied = after["lookup"]["accepted"] - before["lookup"]["accepted"]
+    assert copied > samples / 8, "hardly anything was looked up"
+    assert after["accepted_tokens"] - before["accepted_tokens"] > samples / 2
+    assert after["fail_opens"] == {}
+    assert "lookup_not_copied" not in after["events"]
+    return drawn
+
+
 def biased(shelf: Any, samples: int, temperature: float) -> Any:
     """Samples under the planted rule."""
     engine = shelf.get(
@@ -87,10 +110,16 @@ def said(comparison: Comparison, samples: int) -> Comparison:
     return comparison
 
 
+WAYS = [by_confidence]
+if importlib.util.find_spec("arctic_inference") is not None:  # which looks up
+    WAYS.append(by_two_sources)
+
+
 def test_few_sequences_have_the_distribution_without_speculation(shelf: Any) -> None:
     plain = unspeculated(shelf, FEW, 1.0)
-    found = said(compare(by_confidence(shelf, FEW, 1.0, "probabilistic"), plain), FEW)
-    assert found.probability > FALSE_ALARM, found
+    for served in WAYS:
+        found = said(compare(served(shelf, FEW, 1.0, "probabilistic"), plain), FEW)
+        assert found.probability > FALSE_ALARM, (served, found)
     planted = said(compare(biased(shelf, FEW, 1.0), plain), FEW)
     assert planted.probability < FALSE_ALARM, "the comparison has no power"
 
@@ -102,9 +131,8 @@ def test_many_sequences_have_the_distribution_without_speculation(
     shelf: Any, temperature: float
 ) -> None:
     plain = unspeculated(shelf, MANY, temperature)
-    for drafts in ("probabilistic", "greedy"):
-        found = compare(by_confidence(shelf, MANY, temperature, drafts), plain)
-        said(found, MANY)
-        assert found.probability > FALSE_ALARM, (drafts, found)
+    for served, drafts in itertools.product(WAYS, ("probabilistic", "greedy")):
+        found = said(compare(served(shelf, MANY, temperature, drafts), plain), MANY)
+        assert found.probability > FALSE_ALARM, (served, drafts, found)
     planted = said(compare(biased(shelf, MANY, temperature), plain), MANY)
     assert planted.probability < FALSE_ALARM, "the comparison has no power"

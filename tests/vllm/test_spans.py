@@ -18,10 +18,13 @@ from vllm.v1.metrics.stats import IterationStats
 
 from adaptive_spec.adapters.vllm.spans import annotate_spans, span_attributes
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(vllm_stats, "RequestSpecDecodeMetrics"),
-    reason="this vLLM counts no drafts per request",
-)
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(
+        not hasattr(vllm_stats, "RequestSpecDecodeMetrics"),
+        reason="this vLLM counts no drafts per request",
+    ),
+]
 
 
 @pytest.fixture

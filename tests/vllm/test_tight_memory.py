@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from engines import Job
+from engines import PATIENT, Job
 from scenarios import prompts
 
 pytestmark = pytest.mark.engine
@@ -24,16 +24,14 @@ def jobs() -> list[Job]:
     ]
 
 
-def test_there_are_fewer_preemptions_than_with_static_k(
-    shelf: Any,
-) -> None:
+def test_there_are_fewer_preemptions_than_with_static_k(shelf: Any) -> None:
     engine = shelf.get(
         "ngram",
         adaptive={
             "policy": "static",
             "options": {"k": KMAX},
             "kernel": "numpy",
-            "fail_open": {"max_decision_ms": 60_000},
+            "fail_open": PATIENT,
         },
         speculation={"num_speculative_tokens": KMAX},
         num_gpu_blocks_override=72,

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from distributions import check_alike
-from engines import KMAX, Engine, Job
+from engines import KMAX, RANDOM, Engine, Job, check_same
 from recording import record_steps
 from sampled_completions import ENGINE, sample
-from scenarios import PROMPTS, SCENARIOS
+from scenarios import SCENARIOS
 
 from adaptive_spec import check_adapter
+from tests.prompts import PROMPTS
 
 pytestmark = pytest.mark.engine
 
@@ -47,24 +48,17 @@ def speculating(
 
 @pytest.fixture(params=SCHEDULING)
 def engine(
-    request: pytest.FixtureRequest,
-    shelf: Any,
-    models: dict[str, Path],
-    head: str,
-    random_policy: dict[str, Any],
+    request: pytest.FixtureRequest, shelf: Any, models: dict[str, Path], head: str
 ) -> Engine:
     """An engine that speculates with the head at random K."""
-    return speculating(shelf, models, head, random_policy, asynchronous=request.param)
+    return speculating(shelf, models, head, RANDOM, asynchronous=request.param)
 
 
 def check_tokens(engine: Engine, jobs: Sequence[Job], expected: dict[str, Any]) -> list[Any]:
     """Run the jobs; return the outcomes of the steps."""
     record = record_steps(engine)
     answers = engine.run(jobs)
-    for name in expected:
-        if not name.startswith("leave-"):
-            assert answers[name].tokens == expected[name].tokens, name
-            assert answers[name].reasons == expected[name].reasons, name
+    check_same(answers, expected)
     assert engine.controller.counters.failures == {}
     check_adapter(record, live_requests=len(engine.controller.slots))
     return [outcome for _, _, outcome in record if outcome is not None]
@@ -87,10 +81,8 @@ def test_tokens_of_other_traffic(engine: Engine, reference: dict[str, Any], scen
     check_tokens(engine, SCENARIOS[scenario](), reference[scenario])
 
 
-def test_acceptance_differs_by_kind_of_text(
-    shelf: Any, models: dict[str, Path], random_policy: dict[str, Any], head: str
-) -> None:
-    engine = speculating(shelf, models, head, random_policy, asynchronous=False)
+def test_acceptance_differs_by_kind_of_text(shelf: Any, models: dict[str, Path], head: str) -> None:
+    engine = speculating(shelf, models, head, RANDOM, asynchronous=False)
     by_kind = json.loads(PROMPTS.read_text(encoding="utf-8"))
     rates = {}
     for kind in ("json", "prose"):
@@ -108,15 +100,11 @@ def test_acceptance_differs_by_kind_of_text(
 @pytest.mark.long
 @pytest.mark.parametrize("draft_sampling", ["probabilistic", "greedy"])
 def test_distribution_at_temperature(
-    shelf: Any,
-    models: dict[str, Path],
-    random_policy: dict[str, Any],
-    head: str,
-    draft_sampling: str,
+    shelf: Any, models: dict[str, Path], head: str, draft_sampling: str
 ) -> None:
     plain = sample(shelf.get(**ENGINE), SAMPLES_PER_PROMPT)
     speculation = {"draft_sample_method": draft_sampling}
-    engine = speculating(shelf, models, head, random_policy, speculation=speculation, **ENGINE)
+    engine = speculating(shelf, models, head, RANDOM, speculation=speculation, **ENGINE)
     speculated = sample(engine, SAMPLES_PER_PROMPT)
     status = engine.controller.status()
     assert status["accepted_tokens"] > 1000, "speculation hardly ran"

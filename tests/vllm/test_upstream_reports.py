@@ -8,21 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from engines import KMAX, Job
+from engines import GOODPUT, KMAX, PATIENT, RANDOM, STATIC, Job, check_same
 from recording import accepted_by_place, labels, rate, record_steps
 from scenarios import SCHEMA, prompts
 from switchable_policies import ColdForAWhile, FixedPolicy
 
 pytestmark = pytest.mark.engine
 
-PATIENT = {"max_decision_ms": 60_000}
-GOODPUT = {"policy": "goodput", "kernel": "numpy", "fail_open": PATIENT}
-RANDOM = {
-    "policy": "switchable_policies:RandomPolicy",
-    "seed": 5,
-    "memory_guard": False,
-    "fail_open": PATIENT,
-}
 CROWDED = {"max_num_batched_tokens": 16, "max_num_seqs": 12, "num_gpu_blocks_override": 80}
 
 
@@ -71,9 +63,7 @@ def test_a_request_left_out_of_a_step_verifies_no_stale_placeholder(
     assert left_out, "the budget was never exhausted"
     assert impossible == 0
     want = shelf.get(**CROWDED).run(crowd())
-    assert {name: each.tokens for name, each in answers.items()} == {
-        name: each.tokens for name, each in want.items()
-    }
+    check_same(answers, want)
 
 
 @pytest.mark.parametrize("asynchronous", SCHEDULING, ids=["sync", "async"])
@@ -86,10 +76,9 @@ def test_beside_a_too_long_request_nothing_is_verified_or_learned(
     long = Job("long", texts[5] + texts[6] + texts[7], 0, {"max_tokens": 120})
     beside = [long, *(Job(job.name, job.prompt, job.arrives + 2, job.options) for job in short)]
     # A fixed K, as what `goodput` decides here depends on how busy the machine is.
-    static = {"policy": "static", "options": {"k": 4}, "kernel": "numpy", "fail_open": PATIENT}
     engine = shelf.get(
         "draft_model",
-        adaptive=static,
+        adaptive=STATIC,
         asynchronous=asynchronous,
         speculation={"max_model_len": 150},
         num_gpu_blocks_override=64,
@@ -113,8 +102,7 @@ def test_drafts_behind_a_stop_are_no_labels(shelf: Any) -> None:
     """vllm#56101: vLLM counts drafts as accepted that it cuts off behind a stop."""
     options = {"max_tokens": 30, "ignore_eos": False, "stop_token_ids": list(range(300, 700))}
     jobs = [Job(f"s{n}", text, n, options) for n, text in enumerate(prompts(12, 33))]
-    static = {"policy": "static", "options": {"k": 4}, "kernel": "numpy", "fail_open": PATIENT}
-    engine = shelf.get("draft_model", adaptive=static)
+    engine = shelf.get("draft_model", adaptive=STATIC)
     counters = engine.controller.counters
     before = counters.accepted, counters.emitted
     vllm_accepted = 0
@@ -134,10 +122,7 @@ def test_drafts_behind_a_stop_are_no_labels(shelf: Any) -> None:
     assert accepted <= emitted
 
 
-STATIC = {"policy": "static", "options": {"k": KMAX}, "kernel": "numpy", "fail_open": PATIENT}
-
-
-@pytest.mark.parametrize("method", ["eagle", "ngram", *LATER[:2]])
+@pytest.mark.parametrize("method", ["eagle", *LATER])
 def test_requests_after_a_cold_time_are_accepted_as_before(
     shelf: Any, models: dict[str, Path], method: str
 ) -> None:
@@ -162,7 +147,7 @@ def test_requests_after_a_cold_time_are_accepted_as_before(
     assert engine.controller.counters.failures == {}
 
 
-@pytest.mark.parametrize("method", ["eagle", LATER[1]])
+@pytest.mark.parametrize("method", ["draft_model", pytest.param("eagle", marks=pytest.mark.long)])
 def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
     shelf: Any, method: str
 ) -> None:
@@ -230,9 +215,7 @@ def test_drafts_behind_a_grammars_end_are_not_verified_or_learned(
     scheduler.update_draft_token_ids = updated
     record = record_steps(engine)
     answers = engine.run(jobs)
-    assert {name: answer.tokens for name, answer in answers.items()} == {
-        name: answer.tokens for name, answer in want.items()
-    }
+    check_same(answers, want)
     if not asynchronous:
         assert sum(validated) < sum(offered), "the grammar rejected no draft"
     verified = sum(v for pairs in labels(record).values() for v, _ in pairs)
@@ -400,7 +383,10 @@ def thinking_jobs() -> list[Job]:
     return jobs
 
 
-def test_with_one_thinking_section_a_budget_gives_the_text_of_no_speculation(shelf: Any) -> None:
+@pytest.mark.parametrize("adaptive", [RANDOM, pytest.param(GOODPUT, marks=pytest.mark.long)])
+def test_with_one_thinking_section_a_budget_gives_the_text_of_no_speculation(
+    shelf: Any, adaptive: dict[str, Any]
+) -> None:
     """vllm#39573, #54906. With several sections vLLM's own text depends on the number of drafts.
 
     A budget of 0 is not tried: vLLM alone, with 4 drafts, does not always force the first token.
@@ -422,7 +408,6 @@ def test_with_one_thinking_section_a_budget_gives_the_text_of_no_speculation(she
     want = tokens(shelf.get(**thinks).run(thinking_jobs()))
     once = {name for name, each in want.items() if start not in each}
     assert sum(want[name] != free[name] for name in once) >= 3, "budgets change these texts"
-    for adaptive in (RANDOM, GOODPUT):
-        got = tokens(shelf.get("draft_model", adaptive=adaptive, **thinks).run(thinking_jobs()))
-        assert {name: got[name] for name in once} == {name: want[name] for name in once}
+    got = tokens(shelf.get("draft_model", adaptive=adaptive, **thinks).run(thinking_jobs()))
+    assert {name: got[name] for name in once} == {name: want[name] for name in once}
     shelf.clear()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import v2_varlen
+from engines import PATIENT
 from scenarios import prompts
 from server import Server, serving
 
@@ -26,7 +27,7 @@ def server(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("ranks")
     adaptive = {
         "policy": "switchable_policies:RandomPolicy",
-        "fail_open": {"max_decision_ms": 60_000},
+        "fail_open": PATIENT,
         "status_file": str(folder / "status-{pid}.json"),
     }
     arguments = ["--data-parallel-size", "2", "--max-num-seqs", "6"]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from distributions import check_alike
-from engines import KMAX, Answer, Job
+from engines import KMAX, RANDOM, Answer, Job, check_same
 from sampled_completions import ENGINE, LARGEST_BATCH, sample
 from scenarios import SCENARIOS, prompts
 from switchable_policies import ColdForAWhile, CopiesWithoutDrafter, FixedPolicy, WarmForAWhile
-from v2_engines import PATIENT, SMALL, Observed, V2Engines, small_crowd
+from v2_engines import SMALL, Observed, V2Engines, small_crowd
 
 pytestmark = pytest.mark.engine
 
@@ -40,12 +40,9 @@ def unspeculated(v2: V2Engines) -> Observed:
 
 
 @pytest.fixture(scope="module", params=CONFIGURATIONS)
-def configuration(
-    request: pytest.FixtureRequest, random_policy: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
+def configuration(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     method, asynchronous = request.param
-    adaptive = random_policy | {"fail_open": PATIENT}
-    return method, {"adaptive": adaptive, "asynchronous": asynchronous, **SMALL}
+    return method, {"adaptive": RANDOM, "asynchronous": asynchronous, **SMALL}
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +58,7 @@ def test_tokens_are_those_without_speculation(
     asynchronous = configuration[1]["asynchronous"]
     assert crowded.runner == "vllm.v1.worker.cpu.model_runner"
     assert crowded.scheduler == ("AdaptiveAsyncScheduler" if asynchronous else "AdaptiveScheduler")
-    for name, expected in unspeculated.answers.items():
-        assert crowded.answers[name].tokens == expected.tokens, name
-        assert crowded.answers[name].reasons == expected.reasons, name
+    check_same(crowded.answers, unspeculated.answers)
     assert crowded.failures == {}
     assert crowded.left == 0
     assert crowded.accepted > 0, "no draft was ever accepted"
@@ -111,8 +106,7 @@ def test_no_pass_of_the_drafter_runs_while_cold(
     assert observed.drafter_passes == 0
     assert set(observed.verified) == {0}
     assert set(observed.depths) == {0}
-    for name, expected in unspeculated.answers.items():
-        assert observed.answers[name].tokens == expected.tokens, name
+    check_same(observed.answers, unspeculated.answers)
     assert observed.failures == {}
 
 
@@ -121,8 +115,7 @@ def test_requests_after_a_cold_time_are_drafted_for(
 ) -> None:
     method, options = configuration
     observed = v2.run(small_crowd(), method, policy=ColdForAWhile(KMAX, 4, 9), **options)
-    for name, expected in unspeculated.answers.items():
-        assert observed.answers[name].tokens == expected.tokens, name
+    check_same(observed.answers, unspeculated.answers)
     assert observed.accepted > 0
     assert KMAX in observed.verified
     assert observed.failures == {}
@@ -148,15 +141,13 @@ def test_a_warm_time_leaves_acceptance_as_it_was(
 
 @pytest.mark.long
 def test_tokens_are_the_same_where_requests_take_turns_as_in_a_pipeline(
-    v2: V2Engines, unspeculated: Observed, random_policy: dict[str, Any]
+    v2: V2Engines, unspeculated: Observed
 ) -> None:
     """vLLM starts no pipeline on a CPU; the scheduler's part of one, and the runner's, run here."""
-    adaptive = random_policy | {"fail_open": PATIENT}
     observed = v2.run(
-        small_crowd(), "draft_model", stages=2, adaptive=adaptive, asynchronous=True, **SMALL
+        small_crowd(), "draft_model", stages=2, adaptive=RANDOM, asynchronous=True, **SMALL
     )
-    for name, expected in unspeculated.answers.items():
-        assert observed.answers[name].tokens == expected.tokens, name
+    check_same(observed.answers, unspeculated.answers)
     assert set(observed.verified) >= {0, 1, 2, 3}, "K did not vary"
     assert observed.failures == {}
     assert observed.left == 0
@@ -165,37 +156,27 @@ def test_tokens_are_the_same_where_requests_take_turns_as_in_a_pipeline(
 @pytest.mark.long
 @pytest.mark.parametrize(("method", "asynchronous"), [("eagle", True), ("draft_model", False)])
 def test_tokens_are_the_same_with_two_sources_of_drafts(
-    v2: V2Engines,
-    unspeculated: Observed,
-    random_policy: dict[str, Any],
-    method: str,
-    asynchronous: bool,
+    v2: V2Engines, unspeculated: Observed, method: str, asynchronous: bool
 ) -> None:
     pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
-    second = {"second_source": {"other_requests": True}, "fail_open": PATIENT}
-    options = {"adaptive": random_policy | second, "asynchronous": asynchronous, **SMALL}
+    second = {"second_source": {"other_requests": True}}
+    options = {"adaptive": RANDOM | second, "asynchronous": asynchronous, **SMALL}
     for _ in range(2):  # the second time all has been said before
         observed = v2.run(small_crowd(), method, **options)
-        for name, expected in unspeculated.answers.items():
-            assert observed.answers[name].tokens == expected.tokens, name
+        check_same(observed.answers, unspeculated.answers)
         assert observed.failures == {}
-    assert observed.lookup is not None
     assert observed.lookup["accepted"] > 20
 
 
-def test_copied_drafts_go_on_without_the_drafter(
-    v2: V2Engines, unspeculated: Observed, random_policy: dict[str, Any]
-) -> None:
+def test_copied_drafts_go_on_without_the_drafter(v2: V2Engines, unspeculated: Observed) -> None:
     pytest.importorskip("arctic_inference", reason="drafts are looked up by arctic-inference")
-    second = {"second_source": {"other_requests": True}, "fail_open": PATIENT}
-    options = {"adaptive": random_policy | second, "asynchronous": True, **SMALL}
+    second = {"second_source": {"other_requests": True}}
+    options = {"adaptive": RANDOM | second, "asynchronous": True, **SMALL}
     for _ in range(2):  # the second time all has been said before
         observed = v2.run(small_crowd(), "eagle", policy=CopiesWithoutDrafter(KMAX), **options)
-        for name, expected in unspeculated.answers.items():
-            assert observed.answers[name].tokens == expected.tokens, name
+        check_same(observed.answers, unspeculated.answers)
         assert observed.drafter_passes == 0
         assert observed.failures == {}
-    assert observed.lookup is not None
     assert observed.lookup["accepted"] > 20
 
 
@@ -239,16 +220,13 @@ def test_tokens_of_the_other_traffic_are_those_without_speculation(
     assert observed.left == 0
     assert observed.ragged_steps > 0
     assert observed.preemptions > 0 or scenario != "crowded"
-    for name, answer in other_answers[scenario].items():
-        if not name.startswith("leave-"):
-            assert observed.answers[name].tokens == answer.tokens, name
-            assert observed.answers[name].reasons == answer.reasons, name
+    check_same(observed.answers, other_answers[scenario])
 
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_several_thinking_sections_with_a_budget_give_the_text_of_no_speculation(
-    v2: V2Engines, random_policy: dict[str, Any]
+    v2: V2Engines,
 ) -> None:
     """On runner V1 vLLM's own text depends on the number of drafts here: docs/losslessness.md."""
     reasoning = pytest.importorskip("vllm.config.reasoning", reason="this vLLM has no budget")
@@ -270,16 +248,13 @@ def test_several_thinking_sections_with_a_budget_give_the_text_of_no_speculation
     without = tokens(v2.run(free, **thinks))
     assert sum(want[name] != without[name] for name in want) >= 3, "budgets change these texts"
     assert tokens(v2.run(bound, "draft_model", **thinks)) == want
-    adaptive = random_policy | {"fail_open": PATIENT}
-    assert tokens(v2.run(bound, "draft_model", adaptive=adaptive, **thinks)) == want
+    assert tokens(v2.run(bound, "draft_model", adaptive=RANDOM, **thinks)) == want
 
 
 @pytest.mark.long
 @pytest.mark.statistics
 @pytest.mark.timeout(0)
-def test_distribution_at_temperature(
-    v2: V2Engines, shelf: Any, random_policy: dict[str, Any]
-) -> None:
+def test_distribution_at_temperature(v2: V2Engines, shelf: Any) -> None:
     """The first tokens after the one that comes from the prompt's own pass.
 
     Greedy drafts: the kernel that samples drafts has a mask the interpreter does not take. The
@@ -296,7 +271,7 @@ def test_distribution_at_temperature(
     speculated = v2.run(
         jobs,
         "draft_model",
-        adaptive=random_policy | {"fail_open": PATIENT},
+        adaptive=RANDOM,
         speculation={"draft_sample_method": "greedy"},
         **ENGINE,
     )

@@ -13,10 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_graphs import Configure, configuration_maker, graph_mode, graphs_of, switched_on
-from varlen_workers import Workers, attention_spec, backend_of, start_engine
+from gpu_graphs import graph_mode, switched_on
+from varlen_workers import Gpu, backend_of
 
 from adaptive_spec.adapters.vllm import graph_ladder, varlen_capture, varlen_graphs
+from adaptive_spec.adapters.vllm.capability import MISSING, detect
+from adaptive_spec.adapters.vllm.facts import VARLEN
 from adaptive_spec.adapters.vllm.varlen_graphs import Asked, Varlen
 from adaptive_spec.step import Level
 
@@ -26,43 +28,14 @@ SHAPES = [(4, 64), (1, 20), (2, 100), (5, 256), (6, 50), (8, 33), (16, 48), (3, 
 """(Kmax, requests): those of `test_graph_ladder`, and very few requests."""
 
 
-@pytest.fixture
-def configure(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Configure:
-    return configuration_maker(models, monkeypatch)
-
-
-def expect(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
-    """Have vLLM choose this backend for attention."""
-    monkeypatch.setattr(
-        varlen_graphs, "_chosen_backends", lambda config: [(backend, attention_spec(config))]
-    )
-
-
-def started(
-    configure: Configure,
-    monkeypatch: pytest.MonkeyPatch,
-    backend: Any = None,
-    planted: dict[str, Any] | None = None,
-    **options: Any,
-) -> tuple[Any, Any, Workers]:
-    """Configuration, support and workers of an engine that was switched on and has started."""
-    config = configure(**options)
-    backend = backend or backend_of("ALWAYS")
-    expect(monkeypatch, backend)
-    switched_on(config)
-    workers = Workers(config, [backend], monkeypatch)
-    workers.planted.update(planted or {})
-    return config, start_engine(config, workers, monkeypatch), workers
-
-
 class TestDecodeBatches:
     @pytest.mark.parametrize(("kmax", "requests"), SHAPES)
     def test_every_batch_of_any_k_has_a_full_graph(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, kmax: int, requests: int
+        self, gpu: Gpu, kmax: int, requests: int
     ) -> None:
-        config, support, workers = started(configure, monkeypatch, kmax=kmax, max_num_seqs=requests)
+        config, support, workers = gpu.started(kmax=kmax, max_num_seqs=requests)
         manager = workers.runners[0].cudagraph_manager
-        plain = graphs_of(config, monkeypatch)
+        plain = gpu.graphs_of(config)
         most = requests * (1 + kmax)
         largest = min(config.compilation_config.max_cudagraph_capture_size, most)
         # One request at most: no ladder of K by batch size, and the depth is fixed.
@@ -92,10 +65,8 @@ class TestDecodeBatches:
                 found = manager.dispatch(batch, tokens, 1 + k, 0, max_query_len=1 + k)
                 assert (found.cg_mode.name == "FULL") == (tokens <= largest), (batch, k)
 
-    def test_a_batch_with_a_prompt_never_runs_in_such_a_graph(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        _, _, workers = started(configure, monkeypatch)
+    def test_a_batch_with_a_prompt_never_runs_in_such_a_graph(self, gpu: Gpu) -> None:
+        _, _, workers = gpu.started()
         manager = workers.runners[0].cudagraph_manager
         for tokens in range(1, 320):
             # vLLM's runner passes no longest length for a batch that has a prompt.
@@ -103,31 +74,27 @@ class TestDecodeBatches:
             assert found.cg_mode.name != "FULL"
 
     def test_the_start_line_names_graph_mode_and_number(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+        self, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """vllm#56626: adaptive verification changed the graph mode, and nothing said so."""
-        _, found, workers = started(configure, monkeypatch, kmax=3)
+        _, found, workers = gpu.started(kmax=3)
         full = workers.runners[0].cudagraph_manager._capture_descs[graph_mode("FULL")]
         assert found.graphs == f"FULL_AND_PIECEWISE:{len(full)}"
-        config = configure(kmax=3, schedule=None)
+        config = gpu.configure(kmax=3, schedule=None)
         monkeypatch.setattr(varlen_graphs, "expected_refusal", lambda _: "a backend")
         found = switched_on(config)
-        listed = graphs_of(config, monkeypatch)._capture_descs[graph_mode("FULL")]
+        listed = gpu.graphs_of(config)._capture_descs[graph_mode("FULL")]
         assert found.graphs == f"FULL_AND_PIECEWISE:{len(listed)}"
 
-    def test_a_longer_request_never_runs_in_such_a_graph(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        _, _, workers = started(configure, monkeypatch, kmax=4)
+    def test_a_longer_request_never_runs_in_such_a_graph(self, gpu: Gpu) -> None:
+        _, _, workers = gpu.started(kmax=4)
         manager = workers.runners[0].cudagraph_manager
         assert manager.dispatch(3, 8, None, 0, max_query_len=5).cg_mode.name == "FULL"
         assert manager.dispatch(3, 8, None, 0, max_query_len=6).cg_mode.name != "FULL"
 
-    def test_graphs_are_about_as_many_as_vllms_own(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        plain = graphs_of(configure(kmax=3), monkeypatch)
-        _, _, workers = started(configure, monkeypatch, kmax=3)
+    def test_graphs_are_about_as_many_as_vllms_own(self, gpu: Gpu) -> None:
+        plain = gpu.graphs_of(gpu.configure(kmax=3))
+        _, _, workers = gpu.started(kmax=3)
         manager = workers.runners[0].cudagraph_manager
         full = graph_mode("FULL")
         assert len(manager._capture_descs[full]) <= len(plain._capture_descs[full]) + 5
@@ -170,14 +137,12 @@ class TestDataParallelism:
                     found.append(desc)
         return found
 
-    def managers(self, configure: Configure, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-        config = configure(kmax=4)
-        return [graphs_of(config, monkeypatch, varlen_decode=True) for _ in range(2)]
+    @pytest.fixture
+    def managers(self, gpu: Gpu) -> list[Any]:
+        config = gpu.configure(kmax=4)
+        return [gpu.graphs_of(config, varlen_decode=True) for _ in range(2)]
 
-    def test_ranks_with_different_k_run_one_size_in_full_graphs(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        managers = self.managers(configure, monkeypatch)
+    def test_ranks_with_different_k_run_one_size_in_full_graphs(self, managers: list[Any]) -> None:
         draw = random.Random(3)
         for _ in range(200):
             batches = [[draw.randint(1, 5) for _ in range(draw.randint(1, 64))] for _ in range(2)]
@@ -186,10 +151,7 @@ class TestDataParallelism:
             assert one.num_tokens == other.num_tokens >= max(map(sum, batches))
             assert one.num_reqs >= max(map(len, batches))
 
-    def test_a_prompt_on_one_rank_keeps_both_out_of_such_graphs(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        managers = self.managers(configure, monkeypatch)
+    def test_a_prompt_on_one_rank_keeps_both_out_of_such_graphs(self, managers: list[Any]) -> None:
         one, other = self.agreed(managers, [[1, 4, 2], [3, 3, 5]], prompts=True)
         assert one.cg_mode.name == other.cg_mode.name == "PIECEWISE"
         assert one.num_tokens == other.num_tokens
@@ -212,15 +174,13 @@ def backends_of_vllm() -> dict[str, Any]:
 
 
 class TestBackends:
-    def test_each_gets_varlen_graphs_only_if_it_can_replay_them(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_each_gets_varlen_graphs_only_if_it_can_replay_them(self, gpu: Gpu) -> None:
         """By the level that a backend's builder states itself, not by vLLM's function."""
         levels = set()
         backends = backends_of_vllm()
-        config = configure()
+        config = gpu.configure()
         for name, backend in backends.items():
-            workers = Workers(config, [backend], monkeypatch)
+            workers = gpu.workers(config, backend)
             builder = backend.get_builder_cls()
             spec = workers.runners[0].kv_cache_config.kv_cache_groups[0].kv_cache_spec
             level = builder.get_cudagraph_support(config, spec).name
@@ -242,47 +202,31 @@ class TestBackends:
             ("NEVER", False),
         }
 
-    def test_one_refusing_backend_among_several_is_enough(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure()
-        expect(monkeypatch, backend_of("ALWAYS"))
-        switched_on(config)
+    def test_one_refusing_backend_among_several_is_enough(self, gpu: Gpu) -> None:
+        config = gpu.configured()
         both = [backend_of("ALWAYS"), backend_of("UNIFORM_BATCH")]
-        support = start_engine(config, Workers(config, both, monkeypatch), monkeypatch)
+        support = gpu.start(config, gpu.workers(config, *both))
         assert support.capability.level is Level.UNIFORM
         assert "UniformBatchBackend" in " ".join(support.notes)
 
-    def test_the_drafters_backend_does_not_count(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure()
-        expect(monkeypatch, backend_of("ALWAYS"))
-        switched_on(config)
-        workers = Workers(
-            config, [backend_of("ALWAYS")], monkeypatch, draft_backends=[backend_of("NEVER")]
-        )
-        assert start_engine(config, workers, monkeypatch).capability.level is Level.FULL
+    def test_the_drafters_backend_does_not_count(self, gpu: Gpu) -> None:
+        config = gpu.configured()
+        workers = gpu.workers(config, draft_backends=[backend_of("NEVER")])
+        assert gpu.start(config, workers).capability.level is Level.FULL
 
     @pytest.mark.parametrize(("bound", "level"), [(4, Level.UNIFORM), (5, Level.FULL)])
-    def test_a_bound_must_reach_one_plus_kmax(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, bound: int, level: Level
-    ) -> None:
+    def test_a_bound_must_reach_one_plus_kmax(self, gpu: Gpu, bound: int, level: Level) -> None:
         backend = backend_of("UNIFORM_BATCH", bound=bound)
-        _, support, _ = started(configure, monkeypatch, backend, kmax=4)
+        _, support, _ = gpu.started(backend, kmax=4)
         assert support.capability.level is level
 
-    def test_a_backend_is_prepared_as_with_adaptive_verification(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_backend_is_prepared_as_with_adaptive_verification(self, gpu: Gpu) -> None:
         """FlashInfer on Blackwell makes its builders for such batches only with that option."""
         backend = backend_of("UNIFORM_BATCH", bound=5, with_adaptive=True)
         seen = []
-        config = configure(kmax=4)
-        expect(monkeypatch, backend)
-        switched_on(config)
+        config = gpu.configured(kmax=4, backend=backend)
         speculation = config.speculative_config
-        workers = Workers(config, [backend], monkeypatch)
+        workers = gpu.workers(config, backend)
         runner = workers.runners[0]
         own = runner.initialize_kv_cache
 
@@ -291,7 +235,7 @@ class TestBackends:
             own(kv_cache_config)
 
         runner.initialize_kv_cache = initialize_kv_cache
-        support = start_engine(config, workers, monkeypatch)
+        support = gpu.start(config, workers)
         assert seen == [True]
         assert speculation.enable_adaptive_verification is False
         assert support.capability.level is Level.UNIFORM  # asked again, it refuses
@@ -312,8 +256,8 @@ class TestPlantedAnswers:
         config.compilation_config.cudagraph_capture_sizes = [1, 2, 4, 8, 320]
         return varlen_graphs.verdict(answers, config)
 
-    def test_the_right_answer_is_taken(self, configure: Configure) -> None:
-        found = self.verdict(configure(), [ANSWER])
+    def test_the_right_answer_is_taken(self, gpu: Gpu) -> None:
+        found = self.verdict(gpu.configure(), [ANSWER])
         assert found == Varlen(sizes=(1, 2, 4, 8, 320), graphs=5)
 
     @pytest.mark.parametrize(
@@ -334,13 +278,13 @@ class TestPlantedAnswers:
             [ANSWER | {"refusal": "attention backend FlashMLABackend"}],
         ],
     )
-    def test_a_wrong_answer_means_one_k_per_batch(self, configure: Configure, answers: Any) -> None:
-        found = self.verdict(configure(), answers)
+    def test_a_wrong_answer_means_one_k_per_batch(self, gpu: Gpu, answers: Any) -> None:
+        found = self.verdict(gpu.configure(), answers)
         assert found.refusal
         assert found.sizes == ()
 
-    def test_ranks_that_differ_mean_one_k_per_batch(self, configure: Configure) -> None:
-        config = configure()
+    def test_ranks_that_differ_mean_one_k_per_batch(self, gpu: Gpu) -> None:
+        config = gpu.configure()
         config.parallel_config.world_size = 2
         assert self.verdict(config, [ANSWER, ANSWER]).refusal == ""
         other = ANSWER | {"graphs": 4}
@@ -350,13 +294,11 @@ class TestPlantedAnswers:
         assert "1 of 2 workers" in self.verdict(config, [ANSWER]).refusal
 
     @pytest.mark.parametrize("function", ["arm", "report"])
-    def test_a_fault_in_a_worker_means_one_k_per_batch(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, function: str
-    ) -> None:
+    def test_a_fault_in_a_worker_means_one_k_per_batch(self, gpu: Gpu, function: str) -> None:
         def fail(worker: Any) -> None:
             raise RuntimeError("planted")
 
-        _, support, workers = started(configure, monkeypatch, planted={function: fail})
+        _, support, workers = gpu.started(planted={function: fail})
         assert support.capability.level is Level.UNIFORM
         assert "planted" in " ".join(support.notes)
         assert {0, 4} <= set(support.capability.ladder)
@@ -364,7 +306,7 @@ class TestPlantedAnswers:
             assert not workers.runners[0].cudagraph_manager.varlen_decode
 
     def test_a_worker_that_only_says_so_is_found_out(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+        self, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its manager has the flag, but graphs for batches of one K: the report asks for graphs."""
 
@@ -372,28 +314,26 @@ class TestPlantedAnswers:
             runner.cudagraph_manager.varlen_decode = True
             return ""
 
-        config = configure()
+        config = gpu.configured()
         monkeypatch.setattr(varlen_capture, "_take_varlen", pretend)
-        expect(monkeypatch, backend_of("ALWAYS"))
-        switched_on(config)
-        workers = Workers(config, [backend_of("ALWAYS")], monkeypatch)
-        support = start_engine(config, workers, monkeypatch)
+        workers = gpu.workers(config)
+        support = gpu.start(config, workers)
         assert support.capability.level is Level.UNIFORM
         manager = workers.runners[0].cudagraph_manager
         assert manager.dispatch(8, 20, None, 0, max_query_len=5).cg_mode.name == "PIECEWISE"
 
     def test_a_lie_costs_the_full_graph_and_never_gives_a_wrong_one(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+        self, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        config = configure()
+        config = gpu.configure()
         config.compilation_config.cudagraph_capture_sizes = sizes = [1, 2, 4, 8, 320]
         lie = ANSWER | {"sizes": sizes}
         monkeypatch.setattr(varlen_capture, "_take_varlen", lambda _: "")
-        expect(monkeypatch, backend_of("ALWAYS"))
+        gpu.expect()
         switched_on(config)
-        workers = Workers(config, [backend_of("ALWAYS")], monkeypatch)
+        workers = gpu.workers(config)
         workers.planted["report"] = lambda _: lie
-        assert start_engine(config, workers, monkeypatch).capability.level is Level.FULL
+        assert gpu.start(config, workers).capability.level is Level.FULL
         manager = workers.runners[0].cudagraph_manager
         draw = random.Random(2)
         for _ in range(2000):
@@ -404,11 +344,9 @@ class TestPlantedAnswers:
                 )
                 assert found.cg_mode.name == "PIECEWISE"
 
-    def test_graphs_that_were_not_captured_do_not_count(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure()
-        workers = Workers(config, [backend_of("ALWAYS")], monkeypatch)
+    def test_graphs_that_were_not_captured_do_not_count(self, gpu: Gpu) -> None:
+        config = gpu.configure()
+        workers = gpu.workers(config)
         workers.collective_rpc(varlen_capture.arm)
         workers.start()
         workers.runners[0].cudagraph_manager._graphs_captured = False
@@ -429,47 +367,37 @@ class TestRefusals:
         ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
     )
     def test_what_expects_equal_lengths_keeps_uniform_graphs(
-        self,
-        configure: Configure,
-        monkeypatch: pytest.MonkeyPatch,
-        features: dict[str, Any],
-        reason: str,
+        self, gpu: Gpu, features: dict[str, Any], reason: str
     ) -> None:
-        config = configure()
-        expect(monkeypatch, backend_of("ALWAYS"))
-        switched_on(config)
-        workers = Workers(config, [backend_of("ALWAYS")], monkeypatch, **features)
-        support = start_engine(config, workers, monkeypatch)
+        config = gpu.configured()
+        workers = gpu.workers(config, **features)
+        support = gpu.start(config, workers)
         assert support.capability.level is Level.UNIFORM
         assert reason in " ".join(support.notes)
         assert not workers.runners[0].cudagraph_manager.varlen_decode
 
     def test_a_decode_path_of_the_models_own_keeps_uniform_graphs(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         import vllm
 
-        config = configure()
-        expect(monkeypatch, backend_of("ALWAYS"))
-        switched_on(config)
+        config = gpu.configured()
         monkeypatch.setattr(vllm, "__file__", str(tmp_path / "__init__.py"))
         (tmp_path / "models/some/nvidia/specialized_decode").mkdir(parents=True)
         (tmp_path / "models/other/nvidia").mkdir(parents=True)
         for name, level in (("some", Level.UNIFORM), ("other", Level.FULL)):
             model = type("M", (), {"__module__": f"vllm.models.{name}.nvidia.model"})()
-            workers = Workers(config, [backend_of("ALWAYS")], monkeypatch, model=model)
+            workers = gpu.workers(config, model=model)
             varlen_graphs.ask(config, "")
-            assert start_engine(config, workers, monkeypatch).capability.level is level
+            assert gpu.start(config, workers).capability.level is level
 
-    def test_encoder_layers_that_refuse_count(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_encoder_layers_that_refuse_count(self, gpu: Gpu) -> None:
         from vllm.v1.attention.backend import AttentionCGSupport
 
-        config = configure()
+        config = gpu.configure()
         refusing = AttentionCGSupport.UNIFORM_BATCH, "CrossAttention"
         state = SimpleNamespace(get_additional_cg_support=lambda: refusing)
-        workers = Workers(config, [backend_of("ALWAYS")], monkeypatch, model_state=state)
+        workers = gpu.workers(config, model_state=state)
         workers.collective_rpc(varlen_capture.arm)
         workers.start()
         [answer] = workers.collective_rpc(varlen_capture.report)
@@ -477,47 +405,34 @@ class TestRefusals:
 
 
 class TestConfiguration:
-    def test_vllms_sizes_stay_and_the_ladder_is_for_draft_loops(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, said: Any
-    ) -> None:
-        config = configure(kmax=4, max_num_seqs=33)
+    def test_vllms_sizes_stay_and_the_ladder_is_for_draft_loops(self, gpu: Gpu, said: Any) -> None:
+        config = gpu.configure(kmax=4, max_num_seqs=33)
         own = list(config.compilation_config.cudagraph_capture_sizes)
-        expect(monkeypatch, backend_of("ALWAYS"))
+        gpu.expect()
         support = switched_on(config)
         # The largest decode batch has a size of its own: no larger graph could serve it.
         assert config.compilation_config.cudagraph_capture_sizes == sorted({*own, 165})
         ladder = graph_ladder.captured(config)
-        assert ladder is not None
         assert ladder.values == (0, 1, 2, 3, 4)
         assert ladder.graphs == 0
         assert support.capability.level is Level.UNIFORM, "the workers have not answered"
         assert "have not answered" in " ".join(support.notes)
         assert any("depth 0, 1, 2, 3, 4" in line for line in said())
 
-    def test_the_depth_takes_captured_draft_loops_only(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        _, support, _ = started(configure, monkeypatch, kmax=8)
+    def test_the_depth_takes_captured_draft_loops_only(self, gpu: Gpu) -> None:
+        _, support, _ = gpu.started(kmax=8)
         assert support.capability.level is Level.FULL
         assert support.capability.steers_depth
         assert support.capability.ladder == (0, 1, 2, 4, 8)
         assert support.capability.ragged_penalty == varlen_graphs.PRIOR_PENALTY
 
-    def test_a_drafter_of_fixed_depth_needs_no_ladder(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure("draft_model")
-        expect(monkeypatch, backend_of("ALWAYS"))
-        switched_on(config)
-        workers = Workers(config, [backend_of("ALWAYS")], monkeypatch)
-        support = start_engine(config, workers, monkeypatch)
+    def test_a_drafter_of_fixed_depth_needs_no_ladder(self, gpu: Gpu) -> None:
+        _, support, _ = gpu.started(method="draft_model")
         assert support.capability.level is Level.VERIFY
         assert support.capability.ladder == ()
 
-    def test_where_a_refusal_is_expected_the_ladder_is_captured(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        _, support, workers = started(configure, monkeypatch, backend_of("UNIFORM_BATCH"))
+    def test_where_a_refusal_is_expected_the_ladder_is_captured(self, gpu: Gpu) -> None:
+        _, support, workers = gpu.started(backend_of("UNIFORM_BATCH"))
         capability = support.capability
         assert capability.level is Level.UNIFORM
         assert capability.ladder == (0, 1, 3, 4)
@@ -525,84 +440,63 @@ class TestConfiguration:
         manager = workers.runners[0].cudagraph_manager
         assert manager.dispatch(7, 14, 2, 0, max_query_len=2).cg_mode.name == "FULL"
 
-    def test_a_wrong_expectation_is_corrected_by_the_workers(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure()
-        expect(monkeypatch, backend_of("NEVER"))
-        switched_on(config)
-        workers = Workers(config, [backend_of("ALWAYS")], monkeypatch)
-        assert start_engine(config, workers, monkeypatch).capability.level is Level.FULL
+    def test_a_wrong_expectation_is_corrected_by_the_workers(self, gpu: Gpu) -> None:
+        config = gpu.configured(backend="NEVER")
+        assert gpu.start(config, gpu.workers(config)).capability.level is Level.FULL
 
-    def test_sizes_that_the_user_gave_stay(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_sizes_that_the_user_gave_stay(self, gpu: Gpu) -> None:
         from adaptive_spec.adapters.vllm.gate import switch_on
         from adaptive_spec.config import Config
 
-        config = configure()
+        config = gpu.configure()
         config.compilation_config.cudagraph_capture_sizes = [1, 2, 4, 8, 16, 32]
         config.compilation_config.max_cudagraph_capture_size = 32
-        expect(monkeypatch, backend_of("ALWAYS"))
+        gpu.expect()
         switch_on(config, Config(policy="static"), own_sizes=True)
-        workers = Workers(config, [backend_of("ALWAYS")], monkeypatch)
-        support = start_engine(config, workers, monkeypatch)
+        support = gpu.start(config, gpu.workers(config))
         assert config.compilation_config.cudagraph_capture_sizes == [1, 2, 4, 8, 16, 32]
         assert support.capability.token_buckets == (1, 2, 4, 8, 16, 32)
 
     @pytest.mark.parametrize("mode", ["shadow", "off"])
-    def test_what_does_not_act_asks_nobody(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch, mode: str
-    ) -> None:
-        config = configure()
-        expect(monkeypatch, backend_of("ALWAYS"))
+    def test_what_does_not_act_asks_nobody(self, gpu: Gpu, mode: str) -> None:
+        config = gpu.configure()
+        gpu.expect()
         switched_on(config, mode=mode)
         assert not hasattr(config.scheduler_config, varlen_graphs.ATTRIBUTE)
 
-    def test_an_old_vllm_is_not_asked(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("missing", "settings", "said"),
+        [
+            ({VARLEN: "has no such graphs"}, {}, "this vLLM lacks"),
+            ({}, {"varlen_graphs": False}, "`varlen_graphs` is false"),
+        ],
+        ids=["an old vLLM", "the operator"],
+    )
+    def test_who_has_or_wants_no_such_graphs_is_not_asked(
+        self, gpu: Gpu, missing: dict[str, str], settings: dict[str, Any], said: str
     ) -> None:
-        from adaptive_spec.adapters.vllm.capability import MISSING
-        from adaptive_spec.adapters.vllm.facts import VARLEN
-
-        config = configure()
-        setattr(config.scheduler_config, MISSING, {VARLEN: "has no such graphs"})
-        expect(monkeypatch, backend_of("ALWAYS"))
-        support = switched_on(config)
+        config = gpu.configure()
+        setattr(config.scheduler_config, MISSING, missing)
+        gpu.expect()
+        support = switched_on(config, **settings)
         assert not isinstance(config.scheduler_config.adaptive_spec_varlen, Asked)
         assert support.capability.ladder == (0, 1, 3, 4)
-        assert "this vLLM lacks" in " ".join(support.notes)
+        assert said in " ".join(support.notes)
 
-    def test_the_operator_can_refuse_them(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure()
-        expect(monkeypatch, backend_of("ALWAYS"))
-        support = switched_on(config, varlen_graphs=False)
-        assert not isinstance(config.scheduler_config.adaptive_spec_varlen, Asked)
-        assert support.capability.ladder == (0, 1, 3, 4)
-        assert "`varlen_graphs` is false" in " ".join(support.notes)
-
-    def test_piecewise_graphs_alone_leave_k_to_each_request(self, configure: Configure) -> None:
-        support = switched_on(configure(graphs="PIECEWISE"))
+    def test_piecewise_graphs_alone_leave_k_to_each_request(self, gpu: Gpu) -> None:
+        support = switched_on(gpu.configure(graphs="PIECEWISE"))
         assert support.capability.level is Level.FULL
         assert support.capability.ragged_penalty == 0.0
 
-    def test_ranks_of_a_mixture_of_experts_trim_per_request(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        _, support, _ = started(configure, monkeypatch, ranks=2)
+    def test_ranks_of_a_mixture_of_experts_trim_per_request(self, gpu: Gpu) -> None:
+        _, support, _ = gpu.started(ranks=2)
         assert support.capability.level is Level.VERIFY
         assert not support.capability.depth_follows
 
-    def test_it_hooks_the_process_of_the_engine(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_hooks_the_process_of_the_engine(self, gpu: Gpu) -> None:
         from vllm.v1.engine.core import EngineCore
 
-        config = configure()
-        expect(monkeypatch, backend_of("ALWAYS"))
-        switched_on(config)
+        config = gpu.configured()
         varlen_graphs.uninstall()
         plain = EngineCore._initialize_kv_caches
         arrived = pickle.loads(pickle.dumps(config))
@@ -611,13 +505,11 @@ class TestConfiguration:
         varlen_graphs.uninstall()
         assert EngineCore._initialize_kv_caches is plain
 
-    def test_an_engine_that_asks_nothing_is_left_alone(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure()
-        workers = Workers(config, [backend_of("ALWAYS")], monkeypatch)
+    def test_an_engine_that_asks_nothing_is_left_alone(self, gpu: Gpu) -> None:
+        config = gpu.configure()
+        workers = gpu.workers(config)
         own = workers.runners[0].initialize_kv_cache
-        support = start_engine(config, workers, monkeypatch)
+        support = gpu.start(config, workers)
         assert workers.runners[0].initialize_kv_cache is own
         assert support.capability.level is Level.UNIFORM
 
@@ -636,34 +528,28 @@ class TestDoctor:
         ],
     )
     def test_it_says_what_full_graphs_leave_and_why(
-        self,
-        configure: Configure,
-        monkeypatch: pytest.MonkeyPatch,
-        changes: dict[str, Any],
-        level: str,
-        says: str,
+        self, gpu: Gpu, changes: dict[str, Any], level: str, says: str
     ) -> None:
-        from adaptive_spec.adapters.vllm.capability import detect
         from adaptive_spec.adapters.vllm.recipe import full_graphs
 
-        config = configure(**changes)
-        expect(monkeypatch, backend_of(level))
+        config = gpu.configure(**changes)
+        gpu.expect(level)
         assert full_graphs(config).startswith(says)
         one_k = says.startswith("one K")
         assert (detect(config, expected=True).capability.level is Level.UNIFORM) == one_k
 
-    def test_vllm_itself_is_asked_for_its_backend(self, configure: Configure) -> None:
-        assert varlen_graphs.expected_refusal(configure()) == (
+    def test_vllm_itself_is_asked_for_its_backend(self, gpu: Gpu) -> None:
+        assert varlen_graphs.expected_refusal(gpu.configure()) == (
             "attention backend CPUAttentionBackend"
         )
 
     def test_unknown_backends_are_a_refusal(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
+        self, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(_: Any) -> None:
             raise ValueError("no valid attention backend")
 
-        config = configure()
+        config = gpu.configure()
         monkeypatch.setattr(varlen_graphs, "_chosen_backends", fail)
         assert "no valid attention backend" in varlen_graphs.expected_refusal(config)
 
@@ -679,7 +565,7 @@ class TestModelRunnerV1:
         )
         return made
 
-    def start(self, config: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def start(self, gpu: Gpu, config: Any) -> Any:
         runner = SimpleNamespace(
             cudagraph_dispatcher=self.dispatcher(config),
             initialize_kv_cache=lambda _: None,
@@ -688,40 +574,30 @@ class TestModelRunnerV1:
             max_num_reqs=config.scheduler_config.max_num_seqs,
             vllm_config=config,
         )
-        workers = Workers(config, [], monkeypatch, ranks=0)
+        workers = gpu.workers(config, ranks=0)
         workers.runners = [runner]
         workers.start = lambda: None  # type: ignore[method-assign]
-        return start_engine(config, workers, monkeypatch)
+        return gpu.start(config, workers)
 
-    def test_full_graphs_for_any_batch_give_k_per_request(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure(runner="V1", graphs="FULL")
-        expect(monkeypatch, backend_of("ALWAYS"))
-        switched_on(config)
-        support = self.start(config, monkeypatch)
+    def test_full_graphs_for_any_batch_give_k_per_request(self, gpu: Gpu) -> None:
+        config = gpu.configured(runner="V1", graphs="FULL")
+        support = self.start(gpu, config)
         assert support.capability.level is Level.FULL
         assert support.capability.depth_follows
         assert support.capability.ladder == ()
 
-    def test_full_decode_graphs_mean_one_k_per_batch(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = configure(runner="V1")
-        expect(monkeypatch, backend_of("ALWAYS"))
+    def test_full_decode_graphs_mean_one_k_per_batch(self, gpu: Gpu) -> None:
+        config = gpu.configure(runner="V1")
+        gpu.expect()
         support = switched_on(config)
         assert support.capability.level is Level.UNIFORM
         assert "model runner V1" in " ".join(support.notes)
 
-    def test_a_mode_that_vllm_gave_up_means_one_k_per_batch(
-        self, configure: Configure, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_mode_that_vllm_gave_up_means_one_k_per_batch(self, gpu: Gpu) -> None:
         """The worker resolves FULL to decode graphs where its backend allows no more."""
-        config = configure(runner="V1", graphs="FULL")
-        expect(monkeypatch, backend_of("ALWAYS"))
-        switched_on(config)
+        config = gpu.configured(runner="V1", graphs="FULL")
         compilation = config.compilation_config
         compilation.cudagraph_mode = graph_mode("FULL_DECODE_ONLY")
         compilation.adjust_cudagraph_sizes_for_spec_decode(1 + config.num_speculative_tokens)
-        support = self.start(config, monkeypatch)
+        support = self.start(gpu, config)
         assert support.capability.level is Level.UNIFORM

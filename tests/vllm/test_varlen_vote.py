@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.engine_processes import in_two_processes
+
 pytestmark = pytest.mark.engine
 
 
-def _vote(rank: int, file: str, agrees: bool, answers: Any) -> None:
+def _vote(rank: int, file: str, votes: tuple[bool, bool], answers: Any) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
@@ -26,7 +27,7 @@ def _vote(rank: int, file: str, agrees: bool, answers: Any) -> None:
     sys.modules["vllm.distributed.parallel_state"] = state
     from adaptive_spec.adapters.vllm.varlen_capture import _all_ranks_agree
 
-    answers.put((rank, _all_ranks_agree(agrees)))
+    answers.put((rank, _all_ranks_agree(votes[rank])))
     dist.destroy_process_group()
 
 
@@ -36,16 +37,5 @@ def _vote(rank: int, file: str, agrees: bool, answers: Any) -> None:
 def test_one_refusing_rank_is_enough(
     tmp_path: Path, votes: tuple[bool, bool], outcome: bool
 ) -> None:
-    context = get_context("spawn")
-    answers = context.Queue()
-    ranks = [
-        context.Process(target=_vote, args=(rank, str(tmp_path / "store"), vote, answers))
-        for rank, vote in enumerate(votes)
-    ]
-    for process in ranks:
-        process.start()
-    found = dict(answers.get(timeout=120) for _ in ranks)
-    for process in ranks:
-        process.join(60)
-        assert process.exitcode == 0
-    assert found == {0: outcome, 1: outcome}
+    found = in_two_processes(_vote, str(tmp_path / "store"), votes)
+    assert found == [(0, outcome), (1, outcome)]

@@ -54,6 +54,12 @@ FAULTS = {
     "depth nan": lambda c: plan(c, draft_depth=float("nan")),
     "a note of another batch": lambda c: plan(c, notes=(np.zeros(2),)),
     "infinite prediction": lambda c: plan(c, predicted_seconds=float("inf")),
+    "infinite tokens": lambda c: plan(c, predicted_tokens=float("inf")),
+    "no prediction": lambda c: plan(c, predicted_tokens=None),
+    "no reason": lambda c: plan(c, reason=None),
+    "mode as text": lambda c: plan(c, mode="on"),
+    "depth of numpy": lambda c: plan(c, draft_depth=np.float32(2)),
+    "depth true": lambda c: plan(c, draft_depth=True),
 }
 
 
@@ -156,7 +162,7 @@ def test_shadow_runs_another_k_in_the_stated_share_of_steps(tmp_path: Path) -> N
     folder = Trace(directory=str(tmp_path))
     shadow = controller(plan, mode="shadow", shadow_share=0.25, trace=folder)
     plans = []
-    for step in range(16_000):
+    for step in range(4_000):
         plans.append(shadow.plan(context(step)))
         shadow.observe(outcome(step))
     tried = [each for each in plans if each.acts]
@@ -314,32 +320,6 @@ def test_where_the_engine_knows_its_blocks_only_those_without_one_are_cut() -> N
     assert unguarded.plan(tight).verify.tolist() == [4, 2, 0]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"reason": None},
-        {"mode": "on"},
-        {"predicted_tokens": None},
-        {"predicted_tokens": float("inf")},
-        {"draft_depth": np.float32(2)},
-        {"draft_depth": True},
-    ],
-    ids=str,
-)
-def test_a_plan_of_wrong_types_is_the_engines_own_and_counted(changes: dict[str, Any]) -> None:
-    whole = SpecPlan(
-        step=0, verify=np.array([1, 1, 0]), draft_depth=1, mode=Mode.ON, reason="made up"
-    )
-
-    class Wrong(StaticPolicy):
-        def plan(self, context: StepContext) -> SpecPlan:
-            return msgspec.structs.replace(whole, **changes)
-
-    target = Controller(Wrong(StaticOptions(k=1)), FULL)
-    assert target.plan(context(0)).mode is Mode.ENGINE
-    assert sum(target.counters.failures.values()) == 1
-
-
 def test_failures_are_forgiven_after_many_good_decisions() -> None:
     breaker = Breaker(FailOpen(failures_to_bench=3))
     for _ in range(4):
@@ -366,17 +346,3 @@ def test_a_fault_in_counting_the_end_of_a_request_neither_raises_nor_keeps_its_s
     assert [slots.tolist() for slots in forgotten] == [[slot]]
     assert sum(of.counters.failures.values()) == 1
     assert not len(of.slots)
-
-
-def test_a_fault_in_counting_a_step_is_not_the_policys(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = Controller(StaticPolicy(StaticOptions()), FULL, Config())
-
-    def broken(step: Any) -> None:
-        raise ValueError("no such step")
-
-    monkeypatch.setattr(of._counters, "count_finished", broken)
-    for step in range(20):
-        of.plan(context(step))
-        of.observe(outcome(step))
-    assert of.counters.failures == {"outcome raised ValueError": 20}
-    assert not of.status()["benched"]

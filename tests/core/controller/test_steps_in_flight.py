@@ -110,7 +110,6 @@ def test_a_step_is_taken_once_and_older_ones_are_given_up() -> None:
     for number in range(4):
         steps.add(in_flight(number))
     found = steps.pop(2)
-    assert found is not None
     assert found.context.step == 2
     assert steps.pop(2) is None
     assert steps.pop(1) is None
@@ -131,8 +130,6 @@ def test_a_new_policy_gets_none_of_the_notes_of_the_one_before() -> None:
     steps.change_policy()
     steps.add(in_flight(1))
     before, after = steps.pop(0), steps.pop(1)
-    assert before is not None
-    assert after is not None
     assert (before.wanted.notes, before.wanted.memo) == ((), None)
     assert after.wanted.memo == "mine"
 

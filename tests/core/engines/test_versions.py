@@ -11,6 +11,7 @@ from adaptive_spec.adapters.tensorrt_llm.versions import VERSIONS as TENSORRT_LL
 from adaptive_spec.adapters.vllm.versions import VERSIONS as VLLM
 from adaptive_spec.engines.versions import KnownVersion, VersionTable, release, release_number
 from adaptive_spec.errors import UnsupportedEngineError
+from tests.refused import refused
 
 
 def row(version: str, *, executed: bool = False) -> KnownVersion:
@@ -69,12 +70,9 @@ def test_what_was_not_executed_runs_with_a_warning() -> None:
 
 def test_an_untested_version_that_is_not_allowed_is_refused_in_one_line() -> None:
     assert TABLE.admit("0.7.5", allow_untested=False)
-    with pytest.raises(UnsupportedEngineError) as caught:
+    said = ("Engine 0.9.0", "allow_untested", "0.7.2 to 0.8.0", "upgrade", "unset VARIABLE")
+    with refused(UnsupportedEngineError, *said):
         TABLE.admit("0.9.0", allow_untested=False)
-    message = str(caught.value)
-    assert "\n" not in message
-    for part in ("Engine 0.9.0", "allow_untested", "0.7.2 to 0.8.0", "upgrade", "unset VARIABLE"):
-        assert part in message
 
 
 def test_a_table_whose_rows_are_no_releases_accepts_none() -> None:

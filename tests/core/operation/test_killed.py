@@ -38,7 +38,6 @@ def test_killed_while_writing_and_started_again(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         ) as process:
-            assert process.stdout is not None
             for _ in range(3):
                 assert process.stdout.readline()
             process.send_signal(signal.SIGKILL)

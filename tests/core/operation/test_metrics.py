@@ -85,38 +85,36 @@ def gathered(tmp_path: Path, *statuses: dict[str, Any]) -> list[str]:
     folder = tmp_path / "gathered"
     folder.mkdir()
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
-    code = (
+
+    def run(code: str, given: str = "") -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=given,
+            text=True,
+            check=True,
+            env=environment,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            timeout=120,
+        )
+        return done.stdout
+
+    run(
         "import json, sys\n"
         "from adaptive_spec.operation.metrics import LiveFigures\n"
         "statuses = json.load(sys.stdin)\n"
         "live = LiveFigures(statuses[0], model_name='bench', engine='0')\n"
         "for status in statuses:\n"
-        "    live.refresh(status)\n"
+        "    live.refresh(status)\n",
+        json.dumps(statuses),
     )
-    subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(statuses),
-        text=True,
-        check=True,
-        env=environment,
-        cwd=ROOT,
-        timeout=120,
-    )
-    code = (
+    found = run(
         "from prometheus_client import CollectorRegistry, generate_latest\n"
         "from prometheus_client.multiprocess import MultiProcessCollector\n"
         "registry = CollectorRegistry(); MultiProcessCollector(registry)\n"
         "print(generate_latest(registry).decode())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        text=True,
-        check=True,
-        env=environment,
-        capture_output=True,
-        timeout=120,
-    )
-    return samples(done.stdout.rstrip("\n"))
+    return samples(found.rstrip("\n"))
 
 
 def test_a_page_says_what_the_status_says() -> None:

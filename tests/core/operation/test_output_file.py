@@ -44,7 +44,6 @@ def test_a_second_writer_waits_until_the_first_is_gone(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as first:
-        assert first.stdout is not None
         first.stdout.readline()
         second = OwnedFile(path)
         with pytest.raises(OSError, match=r"another process writes it.*\{pid\}"):

@@ -18,6 +18,7 @@ from adaptive_spec.operation.run_time_switch import ControlFile, parse_switch
 from adaptive_spec.policies.static import StaticPolicy
 from adaptive_spec.step import StepContext, StepOutcome
 from tests import steps
+from tests.refused import refused
 
 KMAX = 4
 PROFILE = (
@@ -89,10 +90,8 @@ def test_a_request_that_cannot_be_obeyed_changes_nothing(
     request_: Any, error: type[Exception], named: str
 ) -> None:
     target = controller()
-    with pytest.raises(error) as caught:
+    with refused(error, named):
         switch(target, **request_)
-    assert named in str(caught.value)
-    assert "\n" not in str(caught.value)
     assert target.mode == "on"
     assert target.plan(context(0)).verify.tolist() == [2, 2, 2]
     assert target.status()["switches"] == 0
@@ -210,12 +209,10 @@ class TestControlFile:
         self.write(path, '{"mode": "shadow"}', 1)
         assert file.poll(0.5) is None, "looked at again too soon"
         request = file.poll(1.5)
-        assert request is not None
         assert request.mode == "shadow"
         assert file.poll(3.0) is None, "it has not changed"
         self.write(path, '{"mode": "off"}', 2)
         found = file.poll(5.0)
-        assert found is not None
         assert found.mode == "off"
 
     def test_a_clock_that_jumps_back_does_not_stop_it(self, path: Path) -> None:

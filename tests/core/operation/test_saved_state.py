@@ -43,6 +43,15 @@ def run(target: Controller, steps: int, accepted: int, seconds: float = 0.01) ->
         target.observe(made.outcome(context, 4, accepted, seconds=seconds))
 
 
+def saved(directory: Path, accepted: int = 0) -> tuple[Controller, Path]:
+    """A server that has ended after 50 steps, and the file that it left."""
+    first = controller(directory)
+    run(first, 50, accepted)
+    first.close()
+    (path,) = directory.iterdir()
+    return first, path
+
+
 def cost_profile(slower: float) -> bytes:
     return msgspec.json.encode(
         CostProfile(
@@ -67,9 +76,7 @@ def test_the_status_says_how_well_acceptance_is_predicted(tmp_path: Path) -> Non
 
 
 def test_a_restart_of_the_same_server_goes_on_from_what_was_learned(tmp_path: Path) -> None:
-    first = controller(tmp_path)
-    run(first, 200, accepted=0)
-    first.close()
+    first, _ = saved(tmp_path)
     second = controller(tmp_path)
     assert learned(second) == learned(first)
     assert learned(controller(tmp_path / "elsewhere")) != learned(first)
@@ -88,15 +95,13 @@ def test_a_restart_of_the_same_server_goes_on_from_what_was_learned(tmp_path: Pa
 def test_a_server_that_differs_starts_anew_and_overwrites_nothing(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    first = controller(tmp_path)
-    run(first, 50, accepted=0)
-    first.close()
-    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    _, path = saved(tmp_path)
+    kept = path.read_bytes()
     other = controller(tmp_path, **changes)
     assert not other.policy.state()
     run(other, 50, accepted=4)
     other.close()
-    assert {path: path.read_bytes() for path in kept} == kept
+    assert path.read_bytes() == kept
 
 
 def test_a_cost_profile_measured_anew_is_not_overruled_by_what_was_learned(tmp_path: Path) -> None:
@@ -139,10 +144,7 @@ def test_it_is_saved_every_ten_seconds_while_the_server_runs(tmp_path: Path) -> 
 def test_a_damaged_file_is_set_aside_with_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
-    first = controller(tmp_path)
-    run(first, 50, accepted=0)
-    first.close()
-    (path,) = tmp_path.iterdir()
+    _, path = saved(tmp_path)
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING):
         second = controller(tmp_path)
@@ -157,10 +159,7 @@ def test_a_damaged_file_is_set_aside_with_one_line(
 def test_a_file_that_benched_the_policy_is_set_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = controller(tmp_path)
-    run(first, 50, accepted=2)
-    first.close()
-    (path,) = tmp_path.glob("*.json")
+    _, path = saved(tmp_path, accepted=2)
     second = controller(tmp_path)
 
     def broken(step: FinishedStep) -> None:
@@ -174,10 +173,7 @@ def test_a_file_that_benched_the_policy_is_set_aside(
 
 
 def test_a_state_that_does_not_fit_does_not_stop_the_server(tmp_path: Path) -> None:
-    first = controller(tmp_path)
-    run(first, 50, accepted=0)
-    first.close()
-    (path,) = tmp_path.iterdir()
+    _, path = saved(tmp_path)
     content = json.loads(path.read_bytes())
     content["state"]["acceptance"]["position_effect"] = [0.0] * 9
     path.write_bytes(json.dumps(content).encode())
@@ -188,10 +184,7 @@ def test_a_state_that_does_not_fit_does_not_stop_the_server(tmp_path: Path) -> N
 
 
 def test_a_state_with_damaged_hazards_is_set_aside_whole(tmp_path: Path) -> None:
-    first = controller(tmp_path)
-    run(first, 50, accepted=0)
-    first.close()
-    (path,) = tmp_path.iterdir()
+    _, path = saved(tmp_path)
     content = json.loads(path.read_bytes())
     content["state"]["acceptance"]["confidence"] = {"own": "none"}
     path.write_bytes(json.dumps(content).encode())
@@ -242,10 +235,7 @@ def test_other_weights_drop_what_all_policies_have_learned(
 
 
 def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
-    first = controller(tmp_path)
-    run(first, 5, accepted=0)
-    first.close()
-    (path,) = tmp_path.iterdir()
+    _, path = saved(tmp_path)
     for kept in (True, False):
         path.with_name(f"{path.name}.0a1b2c3d.new").write_text("half")
         if not kept:

@@ -6,16 +6,15 @@ import json
 import re
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from adaptive_spec.operation.status import COLUMNS
+from tests.http_servers import Handler, listening
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt install chromium")
@@ -58,11 +57,11 @@ TABLE = {
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-class Handler(BaseHTTPRequestHandler):
+class View(Handler):
     readings = 0
     extra = b""
 
-    def do_GET(self) -> None:
+    def respond(self) -> None:
         if self.path == "/adaptive_spec/view":
             view = resources.files("adaptive_spec.operation").joinpath("view.html")
             self.answer(200, view.read_bytes() + self.extra)
@@ -99,22 +98,11 @@ class Handler(BaseHTTPRequestHandler):
                 body["engines"][0]["break_even"] = TABLE
             self.answer(200, json.dumps(body).encode())
 
-    def answer(self, code: int, body: bytes) -> None:
-        self.send_response(code)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/adaptive_spec/view"
-    server.shutdown()
-    server.server_close()
+    with listening(View) as server:
+        yield f"http://127.0.0.1:{server.server_port}/adaptive_spec/view"
 
 
 def page(url: str, profile: Path) -> str:
@@ -168,7 +156,7 @@ def test_nothing_is_wider_than_a_phone_and_history_is_drawn_at_once(url, tmp_pat
         "<script>setTimeout(() => { document.title = [document.documentElement.scrollWidth, "
         "innerWidth, document.querySelectorAll('polyline').length].join(' '); }, 4000);</script>"
     )
-    Handler.extra = probe.encode()
+    View.extra = probe.encode()
     try:
         command = [
             *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=390,900"),
@@ -177,9 +165,8 @@ def test_nothing_is_wider_than_a_phone_and_history_is_drawn_at_once(url, tmp_pat
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     finally:
-        Handler.extra = b""
+        View.extra = b""
     found = re.search(r"<title>(\d+) (\d+) (\d+)", done.stdout)
-    assert found is not None
     wide, window, drawn = map(int, found.groups())
     assert wide <= window
     assert drawn >= 8

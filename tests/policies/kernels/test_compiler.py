@@ -62,7 +62,6 @@ def test_a_damaged_cache_is_compiled_anew(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("needs_numba")
 def test_a_folder_that_others_can_write_is_neither_read_nor_written() -> None:
     made = cache_folder()
-    assert made is not None
     cache_hits()
     files = {file: file.stat().st_mtime_ns for file in made.rglob("*")}
     made.chmod(0o777)
@@ -76,7 +75,6 @@ def test_the_folder_is_made_for_this_user_alone(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "missing"))
     made = cache_folder()
-    assert made is not None
     assert made.stat().st_mode & 0o077 == 0
 
 

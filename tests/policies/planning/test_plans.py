@@ -81,7 +81,6 @@ def test_a_k_is_drafted_in_one_step_and_tried_in_the_next() -> None:
     assert one.measured(forecast(context(4, [4, 4])), NOTHING_SEEN) is None
     assert one.k_ahead == 3
     trying = one.measured(forecast(context(5, [3, 3])), NOTHING_SEEN)
-    assert trying is not None
     assert trying.verify.tolist() == [3, 3]
     assert one.measured(forecast(context(6, [0, 0])), NOTHING_SEEN) is None
 

@@ -53,6 +53,16 @@ def capability(**changes: object) -> Capability:
     return Capability(**settings)
 
 
+def stopped(of: Capability, batch: int = 8, prompts: bool = True) -> tuple[ModeMachine, int]:
+    """A machine that is off and cold, as drafts lose a tenth, and the number of its steps."""
+    machine, n = ModeMachine(of), 0
+    while machine.mode is not Mode.OFF_COLD:
+        machine.step(Forecast(OUTLOOK), batch_size=batch, prompts=prompts, now=n * STEP)
+        machine.ran(seconds=STEP, tokens=batch * 0.9)
+        n += 1
+    return machine, n
+
+
 class Server:
     """Steps of a batch of alike requests around a machine, with what a policy would tell it."""
 
@@ -283,12 +293,7 @@ def test_warm_it_comes_back_where_a_k_may_pay_for_all_that_is_known() -> None:
 
 
 def test_a_probe_judges_by_the_load_of_now() -> None:
-    machine = ModeMachine(capability(off_pass=False))
-    n = 0
-    while machine.mode is not Mode.OFF_COLD:
-        machine.step(Forecast(OUTLOOK), batch_size=8, prompts=True, now=n * STEP)
-        machine.ran(seconds=STEP, tokens=8 * 0.9)
-        n += 1
+    machine, n = stopped(capability(off_pass=False))
     while not machine.probing:
         machine.step(Forecast(OUTLOOK), batch_size=8, prompts=True, now=n * STEP)
         n += 1
@@ -305,12 +310,7 @@ def test_a_probe_judges_by_the_load_of_now() -> None:
 def test_a_failed_probe_takes_the_drafter_from_those_it_read_in_only_beyond_doubt(
     gain_of_none: tuple[float, float], mode: Mode
 ) -> None:
-    machine = ModeMachine(capability())
-    n = 0
-    while machine.mode is not Mode.OFF_COLD:
-        machine.step(Forecast(OUTLOOK), batch_size=1, prompts=False, now=n * STEP)
-        machine.ran(seconds=STEP, tokens=0.9)
-        n += 1
+    machine, n = stopped(capability(), batch=1, prompts=False)
     while not machine.probing:
         machine.prompts_only(now=n * STEP)
         n += 1
@@ -414,12 +414,7 @@ def test_twice_the_load_makes_a_probe_due() -> None:
 
 
 def test_another_load_brings_the_next_probe_forward() -> None:
-    machine = ModeMachine(capability(off_pass=False))
-    n = 0
-    while machine.mode is not Mode.OFF_COLD:
-        machine.step(Forecast(OUTLOOK), batch_size=8, prompts=True, now=n * STEP)
-        machine.ran(seconds=STEP, tokens=8 * 0.9)
-        n += 1
+    machine, n = stopped(capability(off_pass=False))
     machine._schedule.next_probe = now = n * STEP + 500.0
     for batch, soon in ((12, False), (16, True)):
         machine.step(Forecast(OUTLOOK), batch_size=batch, prompts=True, now=now - 490.0)

@@ -48,10 +48,14 @@ class Scheduler:
             setattr(self.server_args, key, value)
 
 
+def steered(name: str = "EAGLE", **arguments: Any) -> Any:
+    """What is found of a scheduler whose worker has parameters to steer."""
+    return detect(Scheduler(name, **arguments), SteeredParams(OwnSchedule()))
+
+
 def test_eagle_is_steered_over_sglangs_own_candidates() -> None:
-    support = detect(Scheduler("EAGLE3"), SteeredParams(OwnSchedule()))
+    support = steered("EAGLE3")
     capability = support.capability
-    assert capability is not None
     assert capability.uniform_values == LADDER
     assert capability.level.name == "UNIFORM"
     assert capability.off_pass
@@ -61,8 +65,7 @@ def test_eagle_is_steered_over_sglangs_own_candidates() -> None:
 
 def test_a_skipped_draft_extend_makes_off_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SKIP_VARIABLE, "1")
-    support = detect(Scheduler("EAGLE"), SteeredParams(OwnSchedule()))
-    assert support.capability is not None
+    support = steered()
     assert not support.capability.off_pass
     assert support.capability.cold_off
     assert SKIP_VARIABLE in support.notes[0]
@@ -90,9 +93,7 @@ def test_sampled_drafts_are_told(
     """Policies for greedy drafts only are refused then; SGLang may decide it by itself."""
     found = types.SimpleNamespace(speculative_use_rejection_sampling=resolved)
     resolve(monkeypatch, lambda: found)
-    scheduler = Scheduler(name, speculative_use_rejection_sampling=asked, device="cpu")
-    support = detect(scheduler, SteeredParams(OwnSchedule()))
-    assert support.capability is not None
+    support = steered(name, speculative_use_rejection_sampling=asked, device="cpu")
     assert support.capability.sampled_drafts == sampled
 
 
@@ -103,8 +104,7 @@ def test_drafts_count_as_sampled_where_sglang_has_not_resolved_it(
         raise ValueError("not resolved")
 
     resolve(monkeypatch, unresolved)
-    support = detect(Scheduler("EAGLE"), SteeredParams(OwnSchedule()))
-    assert support.capability is not None
+    support = steered()
     assert support.capability.sampled_drafts
 
 
@@ -140,20 +140,15 @@ def test_our_ngram_without_parameters_says_why() -> None:
 
 
 def test_dspark_is_left_alone_even_with_parameters() -> None:
-    assert detect(Scheduler("DSPARK"), SteeredParams(OwnSchedule())).capability is None
+    assert steered("DSPARK").capability is None
 
 
 def test_ngram_with_graphs_is_only_watched() -> None:
-    params = SteeredParams(OwnSchedule())
-    support = detect(Scheduler(NGRAM_NAME), params)
+    support = steered(NGRAM_NAME)
     assert support.shadow == ()
-    assert support.capability is not None
     assert not support.capability.off_pass
-    watched = detect(Scheduler(NGRAM_NAME, device="cuda"), params)
-    assert "captured graphs" in watched.shadow[0]
-    assert (
-        detect(Scheduler(NGRAM_NAME, device="cuda", disable_cuda_graph=True), params).shadow == ()
-    )
+    assert "captured graphs" in steered(NGRAM_NAME, device="cuda").shadow[0]
+    assert steered(NGRAM_NAME, device="cuda", disable_cuda_graph=True).shadow == ()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +169,7 @@ def test_set_ups_without_adaptivity_are_named(key: str, value: Any, said: str) -
 
 
 def test_a_pipeline_is_left_alone() -> None:
-    support = detect(Scheduler("EAGLE", pp_size=2), SteeredParams(OwnSchedule()))
+    support = steered(pp_size=2)
     assert support.inert == "not with pipeline parallelism"
 
 
@@ -196,8 +191,7 @@ def test_parameters_are_found_on_either_kind_of_worker() -> None:
 def test_candidates_above_the_launch_k_need_buffers_of_their_size() -> None:
     """sglang#30549, #35275: buffers were sized for --speculative-num-steps."""
     assert LADDER[-1] > 2
-    scheduler = Scheduler("EAGLE", speculative_num_steps=2)
-    [reason] = detect(scheduler, SteeredParams(OwnSchedule())).shadow
+    [reason] = steered(speculative_num_steps=2).shadow
     assert reason == f"candidate K = {LADDER[-1]} above --speculative-num-steps 2"
     sized = Scheduler("EAGLE", speculative_num_steps=2)
     vars(sized.spec_algorithm)["resolve_max_speculative_num_draft_tokens"] = lambda _: LADDER[-1]
@@ -208,12 +202,10 @@ def test_candidates_above_the_launch_k_need_buffers_of_their_size() -> None:
 
 def test_disaggregated_instances_are_watched_or_left_alone() -> None:
     """sglang#17212: with speculation on the decode instance only, prompts have no draft KV."""
-    decode = detect(Scheduler("EAGLE", disaggregation_mode="decode"), SteeredParams(OwnSchedule()))
+    decode = steered(disaggregation_mode="decode")
     assert "decode instance" in decode.shadow[0]
-    prefill = detect(
-        Scheduler("EAGLE", disaggregation_mode="prefill"), SteeredParams(OwnSchedule())
-    )
+    prefill = steered(disaggregation_mode="prefill")
     assert prefill.capability is None
     assert "prefill instance" in prefill.inert
-    both = detect(Scheduler("EAGLE", disaggregation_mode="null"), SteeredParams(OwnSchedule()))
+    both = steered(disaggregation_mode="null")
     assert both.shadow == ()

@@ -43,7 +43,6 @@ def test_a_hook_that_fails_once_attached_is_counted(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(driver, "applied", lambda batch: 1 / 0)
     for _ in range(3):
         hooks.after_process(None, loop, None)
-    assert driver.controller is not None
     assert driver.controller.counters.failures == {"hook after_process raised ZeroDivisionError": 3}
 
 
@@ -63,7 +62,6 @@ def test_figures_that_fail_are_given_up_and_the_policy_stays(
     for now in range(10):
         attached.housekeeping(float(now))
     assert len(caplog.messages) == 2
-    assert attached.driver.controller is not None
     assert not attached.driver.controller.counters.failures
 
 

@@ -161,6 +161,7 @@ def test_a_trie_that_sglang_cannot_hold_is_refused_in_one_line(
     assert "\n" not in found
 
 
+@pytest.mark.engine
 @pytest.mark.every_version
 @pytest.mark.parametrize("algorithm", ["ADAPTIVE_NGRAM", "EAGLE"])
 def test_external_corpora_are_reached_under_our_name(

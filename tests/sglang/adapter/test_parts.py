@@ -80,8 +80,10 @@ def test_log_lines_of_every_switch_are_dropped_only_while_we_steer() -> None:
     assert passes("Switch adaptive runtime state: 1 -> 2")
 
 
+@pytest.mark.engine
 def test_confidence_is_that_of_the_drafters_next_token() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 
     class Output:
@@ -110,7 +112,6 @@ def test_confidence_is_that_of_the_drafters_next_token() -> None:
     Draft.draft_runner.forward(logits)
     tap.after_extend(TwoRequests)
     found = tap.for_plan([Named("b"), Named("new")], 3)
-    assert found is not None
     assert found.confidence[0, 0] == pytest.approx(0.9)
     assert found.entropy[0, 0] == pytest.approx(-(0.9 * math.log(0.9) + 0.1 * math.log(0.1)))
     assert np.isnan(found.confidence[1]).all()

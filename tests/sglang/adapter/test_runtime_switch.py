@@ -83,7 +83,6 @@ def test_a_switch_that_fails_leaves_the_request_to_sglang(
     assert set_internal_state(own, broken, driver).updated
     assert asked == [broken]
     assert len(caplog.messages) == 1
-    assert driver.controller is not None
     assert driver.controller.mode == "on"
 
 
@@ -92,7 +91,6 @@ def test_shadow_share_runs_other_k_in_blocks_and_counts_them() -> None:
         loop = Loop(seed=3)
         driver = loop.attach(RecordingPolicy(), config=Config(mode="shadow", shadow_share=share))
         loop.run(2_000)
-        assert driver.controller is not None
         return loop, driver.controller.counters.reasons
 
     stock = Loop(seed=3)

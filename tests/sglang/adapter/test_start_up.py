@@ -22,6 +22,7 @@ from adaptive_spec.adapters.sglang.settings import DEFAULT_DWELL, requested
 from adaptive_spec.adapters.sglang.versions import VERSIONS
 from adaptive_spec.engines.source_check import EngineSource, SourceReport
 from adaptive_spec.errors import ConfigError, UnsupportedEngineError
+from tests.refused import refused
 
 
 def config_file(folder: Path, **values: Any) -> str:
@@ -43,7 +44,6 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     assert requested({"ADAPTIVE_SPEC_CONFIG": path}) is None
     path = config_file(tmp_path, mode="shadow")
     found = requested({"ADAPTIVE_SPEC_CONFIG": path})
-    assert found is not None
     assert (found.config.mode, found.dwell, found.confidence) == ("shadow", DEFAULT_DWELL, False)
     variables = {
         "ADAPTIVE_SPEC_CONFIG": path,
@@ -51,7 +51,6 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
         "ADAPTIVE_SPEC_SGLANG_CONFIDENCE": "1",
     }
     found = requested(variables)
-    assert found is not None
     assert (found.dwell, found.confidence) == (1, True)
 
 
@@ -66,9 +65,8 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
 )
 def test_a_wrong_variable_is_named_in_one_line(tmp_path: Path, name: str, value: str) -> None:
     variables = {"ADAPTIVE_SPEC_CONFIG": config_file(tmp_path, mode="on")} | {name: value}
-    with pytest.raises(ConfigError, match=name) as caught:
+    with refused(ConfigError, match=name):
         requested(variables)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("version", ["0.5.18", "0.5.20", "0.5.22", "0.5.23", "0.5.23+cpu"])
@@ -81,9 +79,8 @@ def test_other_versions_run_with_a_warning_where_allowed(
     version: str,
 ) -> None:
     assert "untested" in VERSIONS.admit(version)
-    with pytest.raises(UnsupportedEngineError, match=r"SGLang .* untested") as caught:
+    with refused(UnsupportedEngineError, match=r"SGLang .* untested"):
         VERSIONS.admit(version, allow_untested=False)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_documentation_has_the_table_of_versions() -> None:

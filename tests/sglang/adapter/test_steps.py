@@ -80,7 +80,6 @@ def test_a_plan_made_ahead_holds_for_a_batch_that_is_nearly_the_same(
     assert (False in policy.planned.values()) == planned_anew
     loop.turn()
     assert set(policy.contexts[-1].request_ids) > {request.rid for request in more}
-    assert driver.controller is not None
     assert not driver.controller.counters.failures
 
 
@@ -105,7 +104,6 @@ def test_labels_are_what_the_engine_counts_itself(overlap: bool) -> None:
     driver = loop.attach(policy)
     loop.run(600)
     loop.drain()
-    assert driver.controller is not None
     counted = sum(r.counted for r in loop.all)
     assert driver.controller.counters.accepted == counted
     # Requests that join a batch whose plan is made are learned from one step later.
@@ -136,7 +134,6 @@ def test_what_is_recorded_passes_the_conformance_suite(overlap: bool) -> None:
         (context, plan, outcomes.get(context.step))
         for context, plan in zip(policy.contexts, policy.plans, strict=True)
     ]
-    assert driver.controller is not None
     driver.sweep(())
     check_adapter(steps, live_requests=len(driver.controller.slots))
 
@@ -146,7 +143,6 @@ def test_no_request_is_remembered_after_it_has_gone(overlap: bool) -> None:
     loop = Loop(overlap=overlap, seed=5)
     driver = loop.attach(RecordingPolicy())
     loop.run(2000)
-    assert driver.controller is not None
     # Aborted ones in the queue are only found by the sweep.
     assert len(driver.controller.slots) <= 2 * 6 + 64
     assert driver.controller.slots.capacity < 200
@@ -199,7 +195,6 @@ def test_clients_who_want_no_drafts_have_opted_out() -> None:
     for _ in range(3):
         loop.turn()
     opted_out = policy.contexts[-1].opted_out
-    assert opted_out is not None
     assert opted_out.tolist() == [True, False]
 
 
@@ -230,7 +225,6 @@ def test_a_raising_policy_runs_the_engines_own_k(overlap: bool) -> None:
         each.run(300)
         each.drain()
     assert loop.history == stock.history
-    assert driver.controller is not None
     status = driver.controller.status()
     assert set(status["steps_by_mode"]) == {"engine"}
     assert status["steps_by_mode"]["engine"] >= len(loop.history)
@@ -254,7 +248,6 @@ def test_a_fault_of_a_hook_never_gets_out(broken: str) -> None:
     driver.applied(batch)
     driver.applied(object())
     loop.run(200)
-    assert driver.controller is not None
     assert driver.controller.counters.failures
     assert driver.controller.counters.steps > 100
 
@@ -302,7 +295,6 @@ def test_the_control_file_switches_between_two_steps(tmp_path: Path) -> None:
     assert len(policy.contexts) == asked
     control.write_text('{"mode": "on", "policy": "static"}')
     loop.run(30)
-    assert driver.controller is not None
     assert driver.controller.policy.name == "static"
     assert not driver.watching
 
@@ -363,7 +355,6 @@ def test_a_batch_that_was_not_planned_runs_the_own_k_and_is_counted() -> None:
     driver.before_run(Batch(loop.running_batch.reqs[:1]))
     assert driver.decided_k(1) is not None
     assert driver.decided_k(2) is None
-    assert driver.controller is not None
     assert driver.controller.counters.failures == {"hook decided_k raised ValueError": 1}
 
 
@@ -378,7 +369,6 @@ def test_filler_in_place_of_drafts_is_rejected_also_where_it_is_right() -> None:
     step.context = context(4, capability, request_ids=step.names)
     reading = Reading(step, 0.01, 1.0, result, Batch(requests))
     outcome = build_outcome(reading, lambda name, request: 0)
-    assert outcome is not None
     assert outcome.slots.tolist() == [0, 2, 3]
     assert outcome.verified.tolist() == [3, 3, 3]
     assert outcome.accepted.tolist() == [0, 2, 1]

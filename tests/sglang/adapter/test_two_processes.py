@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import socket
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+from tests.engine_processes import free_port, in_two_processes
+
+pytestmark = pytest.mark.engine
 
 STEPS = 1200
 
@@ -106,25 +105,8 @@ def start(rank: int, port: int, answers: Any) -> None:
     leave_group()
 
 
-def in_two_processes(function: Callable[[int, int, Any], None]) -> list[Any]:
-    """What both put, by rank."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    ranks = [context.Process(target=function, args=(rank, port, answers)) for rank in range(2)]
-    for each in ranks:
-        each.start()
-    found = sorted(answers.get(timeout=240) for _ in ranks)
-    for each in ranks:
-        each.join(60)
-        assert each.exitcode == 0
-    return found
-
-
 def test_both_processes_run_the_same_k() -> None:
-    found = in_two_processes(serve)
+    found = in_two_processes(serve, free_port())
     assert [answer[:3] for answer in found] == [(0, 2, True), (1, 2, False)]
     assert len(found[0][3]) == STEPS
     assert found[0][3:] == found[1][3:]
@@ -133,4 +115,4 @@ def test_both_processes_run_the_same_k() -> None:
 
 def test_ranks_start_together_or_not_at_all() -> None:
     expected = {scenario.__name__: ready for scenario, ready in STARTS.items()}
-    assert in_two_processes(start) == [(0, expected), (1, expected)]
+    assert in_two_processes(start, free_port()) == [(0, expected), (1, expected)]

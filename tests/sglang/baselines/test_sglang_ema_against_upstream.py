@@ -26,6 +26,7 @@ from adaptive_spec.step import Capability, Level
 
 upstream = upstream_module("sglang.srt.speculative.adaptive_spec_params")
 
+pytestmark = pytest.mark.engine
 KMAX = 7
 ENGINE = Capability(level=Level.UNIFORM, max_draft_tokens=KMAX)
 

@@ -16,6 +16,7 @@ from adaptive_spec.adapters.sglang.facts import SOURCE
 from adaptive_spec.adapters.sglang.versions import VERSIONS
 from adaptive_spec.engines.source_facts import AnyOf, Order
 from adaptive_spec.errors import UnsupportedEngineError
+from tests.refused import refused
 
 pytestmark = [pytest.mark.engine, pytest.mark.every_version]
 
@@ -59,9 +60,8 @@ def plant(file: Path, old: str, new: str) -> None:
 
 def test_a_moved_symbol_of_the_base_is_named(copy: Path) -> None:
     plant(copy / "srt/managers/scheduler.py", "def run_batch(", "def run_a_batch(")
-    with pytest.raises(UnsupportedEngineError, match=r"Scheduler\.run_batch") as caught:
+    with refused(UnsupportedEngineError, match=r"Scheduler\.run_batch"):
         SOURCE.require([facts.BASE], copy)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ LEVEL = 1e-3 / COMPARISONS
 ALGORITHMS = [
     pytest.param("EAGLE", marks=pytest.mark.every_version),
     pytest.param("EAGLE3", marks=pytest.mark.long),
-    pytest.param("STANDALONE", marks=pytest.mark.long),  # the one of http/test_server.py
-    pytest.param("ADAPTIVE_NGRAM", marks=pytest.mark.every_version),
+    pytest.param("STANDALONE", marks=pytest.mark.long),
+    # The one of http/test_server.py.
+    pytest.param("ADAPTIVE_NGRAM", marks=[pytest.mark.long, pytest.mark.every_version]),
 ]
 
 all_algorithms = pytest.mark.parametrize("served", ALGORITHMS, indirect=True)

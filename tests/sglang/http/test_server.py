@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
-import socket
-import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +15,8 @@ import pytest
 from records import outcomes, plans, read, read_settled, status
 from serving import LADDER, PATIENT, arguments, command_line, environment, write_config
 from traffic import one_by_one
+
+from tests.engine_processes import free_port, running_server
 
 pytestmark = pytest.mark.http
 
@@ -68,9 +66,7 @@ def server(
     models: dict[str, Path], expected: list[list[int]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = Server(folder, port)
     config = write_config(
         folder,
@@ -79,39 +75,15 @@ def server(
         memory_guard=False,
         fail_open=PATIENT,
     )
-    options = arguments(models, folder, "STANDALONE") | {
+    options = arguments(models, folder, "ADAPTIVE_NGRAM") | {
         "host": "127.0.0.1",
         "port": port,
         "enable_metrics": True,
     }
     command = [sys.executable, "-m", "sglang.launch_server", *command_line(options)]
     variables = environment(config=config, RECORD=str(server.record_file))
-    with server.log_file.open("wb") as log:
-        process = subprocess.Popen(
-            command, env=variables, stdout=log, stderr=log, cwd=folder, start_new_session=True
-        )
-    try:
-        wait_until_ready(server, process)
+    with running_server(command, variables, server.url, server.log_file, START_SECONDS):
         yield server
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(START_SECONDS):
-        if process.poll() is not None:
-            break
-        try:
-            urllib.request.urlopen(server.url + "/health", timeout=5)
-        except (urllib.error.URLError, OSError):
-            time.sleep(1)
-        else:
-            return
-    pytest.fail("no server:\n" + server.log_file.read_text(errors="replace")[-4000:])
 
 
 def test_greedy_tokens_are_those_without_speculation(
@@ -215,7 +187,7 @@ def test_one_start_line(server: Server) -> None:
         if "adaptive_spec: mode=" in line
     ]
     assert len(lines) == 1
-    for part in ("policy=cycle", "method=STANDALONE ", "ladder=0,1,2,3 ", "hooks=8/8"):
+    for part in ("policy=cycle", "method=ADAPTIVE_NGRAM ", "ladder=0,1,2,3 ", "hooks=8/8"):
         assert part in lines[0]
     log = server.log_file.read_text(errors="replace")
     assert "Traceback" not in log

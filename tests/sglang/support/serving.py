@@ -60,7 +60,6 @@ def environment(*, config: Path | None = None, **more: str) -> dict[str, str]:
 @functools.cache
 def _other_models() -> tuple[str, ...]:
     found = importlib.util.find_spec("sglang")
-    assert found is not None
     folder = Path(next(iter(found.submodule_search_locations or ()))) / "srt" / "models"
     names = {path.stem for path in folder.glob("*.py")} | {
         path.name for path in folder.iterdir() if path.is_dir()
@@ -166,7 +165,6 @@ class Engine:
 
     def run(self, jobs: Sequence[Job]) -> dict[str, Answer]:
         """Serve the jobs, all handed over at once; the answer of each."""
-        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([asdict(job) for job in jobs]).encode() + b"\n")
         self._process.stdin.flush()
         return {name: Answer(**answer) for name, answer in self._receive().items()}
@@ -178,7 +176,6 @@ class Engine:
     def close(self) -> None:
         """End the engine and all its processes."""
         if self._process.poll() is None:
-            assert self._process.stdin is not None
             self._process.stdin.close()
             try:
                 self._process.wait(30)
@@ -186,7 +183,6 @@ class Engine:
                 self._process.kill()
 
     def _receive(self) -> Any:
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             self._process.wait(30)

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 
-from serving import ROOT, Job
+from serving import Job
 
-PROMPTS = ROOT / "benchmarks" / "bench_pair" / "prompts.json"
-
-
-def prompts(count: int, seed: int) -> list[str]:
-    """Prompts of all kinds, mixed."""
-    by_kind: dict[str, list[str]] = json.loads(PROMPTS.read_text(encoding="utf-8"))
-    chosen = random.Random(seed)
-    kinds = sorted(by_kind)
-    return [chosen.choice(by_kind[kinds[index % len(kinds)]]) for index in range(count)]
+from tests.prompts import prompts
 
 
 def mixed_lengths() -> list[Job]:

@@ -5,6 +5,7 @@ import pytest
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import mean_accepted
 from adaptive_spec.sim.acceptance.per_position import read_per_position
+from tests.refused import refused
 
 from .conftest import GSM8K, INSTRUCTCODER
 from .fake_records import emitted_by_record
@@ -62,9 +63,8 @@ def test_a_row_that_lacks_the_list_is_named(rows_file):
     ],
 )
 def test_a_bad_value_is_named_with_its_row(rows_file, fields, said):
-    with pytest.raises(DataError, match=said) as caught:
+    with refused(DataError, match=said):
         read_per_position(rows_file(row(), row(**fields)), "eagle")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("file", [GSM8K, INSTRUCTCODER])

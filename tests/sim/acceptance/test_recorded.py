@@ -18,6 +18,7 @@ from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_t
 from adaptive_spec.sim.step_trace import read_request_steps
 from adaptive_spec.step import Level
 from tests import steps as made
+from tests.refused import refused
 from tests.sim.recorded_steps import step_row as step
 from tests.sim.recorded_steps import write_steps as write
 
@@ -94,10 +95,8 @@ def test_of_a_long_trace_every_other_request_is_kept(tmp_path, monkeypatch, sign
 def test_a_bad_step_is_named(tmp_path, record, said):
     path = write(tmp_path / "steps-1-000000.jsonl", step(1, ["a"], [2], [1]), record)
     for source in (tmp_path, path):
-        with pytest.raises(DataError, match=said) as caught:
+        with refused(DataError, str(tmp_path), match=said):
             read_step_trace(source)
-        assert str(tmp_path) in str(caught.value)
-        assert "\n" not in str(caught.value)
 
 
 def test_a_trace_without_drafts_is_refused(tmp_path):
@@ -198,9 +197,8 @@ def test_a_trace_without_confidence_has_none(tmp_path):
 )
 def test_a_bad_confidence_or_temperature_is_named(tmp_path, columns, said):
     write(tmp_path / "steps-1-000000.jsonl", step(1, ["a"], [2], [1], **columns))
-    with pytest.raises(DataError, match=said) as caught:
+    with refused(DataError, str(tmp_path), match=said):
         read_step_trace(tmp_path)
-    assert str(tmp_path) in str(caught.value)
 
 
 def arrays(**changed):
@@ -219,7 +217,6 @@ def test_steps_of_an_npz_are_gathered_by_request_with_their_confidence(tmp_path)
     assert data.lengths.tolist() == [5, 3]
     assert data.accepted[3:].tolist() == [1, 0, 1, 0, 0]
     assert data.temperature == 0.8
-    assert data.confidence is not None
     np.testing.assert_allclose(data.confidence[0], [0.2, 0.3], atol=1e-3)
     np.testing.assert_allclose(data.confidence[5], [0.0, 0.1], atol=1e-3)
     np.testing.assert_allclose(data.confidence[6], [0.1, np.nan], atol=1e-3)

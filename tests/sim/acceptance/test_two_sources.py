@@ -14,6 +14,7 @@ from adaptive_spec.sim.acceptance.two_sources import FILE, shipped_two_sources
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Scenario, simulate
+from tests.refused import refused
 
 BOTH = "eagle+ngram"
 KINDS = {"prose", "code", "edit", "quote", "agent", "json"}
@@ -33,15 +34,12 @@ def test_every_kind_of_text_is_there_with_both_sources() -> None:
         assert set(one.labels) == {kind}
         assert one.records == data.labels.count(kind)
         assert one.depth == 4
-        assert one.lookup is not None
-        assert one.lookup.proposed is not None
         assert one.lookup.proposed.max() == 4
         assert (one.lookup.right <= one.lookup.proposed).all()
 
 
 def test_longer_matches_are_more_often_right() -> None:
     found = loaded("two_sources").lookup
-    assert found is not None
     assert found.match is not None
     assert found.proposed is not None
     classes = [(found.match >= low) & (found.match < high) for low, high in ((1, 3), (6, 32))]
@@ -71,7 +69,6 @@ def test_a_models_own_answers_have_a_head_with_confidence_and_two_look_ups(
     data = loaded(name)
     assert set(data.labels) == REAL_KINDS
     assert data.temperature == heat
-    assert data.confidence is not None
     first = data.confidence[:, 0]
     assert first[data.accepted > 0].mean() > first[data.accepted == 0].mean() + 0.1
     head, ngram, suffix = (
@@ -80,7 +77,6 @@ def test_a_models_own_answers_have_a_head_with_confidence_and_two_look_ups(
         loaded(f"{name}+suffix", "ngram"),
     )
     assert (head.accepted == data.accepted).all()
-    assert data.lookup is not None
     assert (suffix.accepted == data.lookup.right).all()
     assert (ngram.accepted != data.lookup.right).any()
     assert ngram.confidence is None
@@ -114,9 +110,8 @@ def test_each_source_alone_and_both_run_in_the_simulator(drafter: str) -> None:
     ],
 )
 def test_what_is_not_there_is_refused_in_one_line(name: str, kmax: int, told: str) -> None:
-    with pytest.raises(DataError, match=told) as error:
+    with refused(DataError, match=told):
         loaded(name, kmax=kmax)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +132,5 @@ def test_a_broken_file_is_refused_in_one_line(
     if array == "length":
         arrays["length"][0] = sum(np.load(FILE)["length"])
     np.savez(tmp_path / "broken.npz", **arrays)
-    with pytest.raises(DataError, match=told) as error:
+    with refused(DataError, match=told):
         shipped_two_sources("two_sources", BOTH, depth=8, file=tmp_path / "broken.npz")
-    assert "\n" not in str(error.value)

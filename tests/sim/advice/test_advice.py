@@ -180,7 +180,6 @@ def test_what_a_drafter_costs_while_off_is_its_pass_and_what_it_holds(found: Adv
     [passes, held, first_token, prompts] = found.kept_at_zero
     at_1, at_4 = (1.0 - step / (step + 0.7e-3) for step in (7.1e-3, 7.4e-3))
     said = re.match(r"([\d.]+) to ([\d.]+) % of throughput for the pass", passes)
-    assert said is not None
     assert float(said[1]) == pytest.approx(100 * at_4, abs=0.5)
     assert float(said[2]) == pytest.approx(100 * at_1, abs=0.5)
     assert held.startswith("2 tokens of KV behind each request")
@@ -238,7 +237,6 @@ def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
 
 def test_a_trace_of_vllm_on_a_busy_machine_gives_no_advice():
     found = predict([POOR_DRAFTER], drafter="draft_model", resamplings=2, tokens=200).conclude()
-    assert found.fit is not None
     assert found.fit.median_error > 0.15
     assert found.verdict.worth == "cannot tell"
     assert found.verdict.recommended == []
@@ -316,7 +314,6 @@ def test_lines_of_the_best_set_up_come_first_and_those_of_losers_never(found):
     names = {"goodput", found.native}
     assert set(found.verdict.recommended) == names
     over = found.over_native
-    assert over is not None
     assert over.low <= over.value <= over.high
     if over.low > 1.0 or over.high < 1.0:
         assert found.verdict.recommended[0] == ("goodput" if over.low > 1.0 else found.native)
@@ -396,7 +393,6 @@ def test_a_k_that_follows_more_than_the_batch_size_is_not_taken_for_a_table() ->
         9: Counter({2: 99}),
     }
     found = running.recorded(by_size, 3, "vllm")
-    assert found is not None
     assert found.options == {"table": [[1, 4, 3], [5, 9, 2]]}
     assert running.recorded(by_size, 3, "sglang") is None
 

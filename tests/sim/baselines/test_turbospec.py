@@ -95,7 +95,6 @@ def test_the_rate_is_cumulative_and_averaged_on_top(tmp_path: Path) -> None:
     for step in range(60):
         engine.accepts = 5 if step < 40 else 1
         engine.step()
-        assert engine.outcome is not None
         new = int((engine.outcome.accepted < engine.outcome.verified).sum())
         accepted += int(engine.outcome.accepted.sum())
         judged += int(engine.outcome.accepted.sum()) + new

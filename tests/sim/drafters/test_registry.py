@@ -7,6 +7,7 @@ import pytest
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.registry import FAMILIES, drafter
+from tests.refused import refused
 from tests.sim.drafters.fake_records import FakeHardware, accepted_by_tree, chain_data
 
 NAMES = [family.name for family in FAMILIES]
@@ -39,10 +40,8 @@ def test_options_change_a_drafter():
     ],
 )
 def test_a_wrong_option_is_one_line_that_names_it(name, says):
-    with pytest.raises(ConfigError) as error:
+    with refused(ConfigError, says):
         drafter(name)
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,7 +91,6 @@ def test_drafters_without_weights_take_no_memory(name):
 def test_without_a_drafter_nothing_is_proposed_and_nothing_costs():
     made = drafter("none")
     shaped = made.shape(chain_data((0.9, 0.9)), np.random.default_rng(0))
-    assert shaped.proposed is not None
     assert not shaped.proposed.any()
     assert made.cost_on(FakeHardware()).seconds(4, 64, 10_000) == 0.0
     assert not made.off_pass
@@ -113,7 +111,6 @@ def test_trees_accept_more_the_more_nodes_are_verified(name):
 @pytest.mark.parametrize("name", TREES)
 def test_the_sizes_of_a_tree_ascend_along_the_path(name):
     shaped = drafter(name).shape(chain_data((0.7, 0.7, 0.6, 0.6, 0.5)), np.random.default_rng(0))
-    assert shaped.tree_sizes is not None
     sizes = shaped.tree_sizes.astype(int)
     rising = np.diff(sizes, axis=1)
     never = sizes[:, 1:] == 255
@@ -140,7 +137,6 @@ def test_a_grown_tree_of_all_candidates_accepts_what_the_chain_does():
 @pytest.mark.parametrize("name", TREES)
 def test_shallow_data_make_a_shallow_tree(name):
     shaped = drafter(name).shape(chain_data((0.7, 0.7)), np.random.default_rng(0))
-    assert shaped.tree_sizes is not None
     assert shaped.tree_sizes.shape[1] == 2
 
 

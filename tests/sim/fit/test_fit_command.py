@@ -18,6 +18,7 @@ from adaptive_spec.sim.commands.fit import fit
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.fit.sources import read_source
 from adaptive_spec.sim.scenario import Scenario
+from tests.refused import refused
 from tests.sim.recorded_steps import step_row, write_steps
 
 APP = typer.Typer(pretty_exceptions_enable=False)
@@ -103,7 +104,6 @@ def test_the_model_is_written_measured_and_runs(trace: Path, tmp_path: Path) -> 
     model = load_model(out)
     assert model.drafts is not None
     assert model.step_times is not None
-    assert model.calibration is not None
     assert len(model.calibration["history"]) > 2
     policy = build_policy("regression", {"model": str(out)}, seed=0)
     scenario = Scenario(
@@ -170,10 +170,8 @@ def test_a_source_that_cannot_be_used_is_one_clear_error(
     path = tmp_path / "steps.jsonl"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(DataError, match=says) as caught:
+    with refused(DataError, str(path), match=says):
         run(path, "--out", tmp_path / "model.json")
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_an_empty_folder_and_a_place_that_cannot_be_written_are_said(tmp_path: Path) -> None:

@@ -70,7 +70,6 @@ def test_estimates_agree_with_running_the_policy(tmp_path: Path) -> None:
     for value in found.policies:
         truth = when_run(value.policy)
         assert not value.problem
-        assert value.doubly_robust is not None
         assert value.doubly_robust.low <= truth <= value.doubly_robust.high
         assert value.doubly_robust.value == pytest.approx(truth, rel=0.05)
 
@@ -81,7 +80,6 @@ def test_weights_make_up_for_a_wrong_acceptance_model(
     monkeypatch.setattr(StepModel, "survival", lambda _, slots: np.full((KMAX, len(slots)), 0.1))
     for value in by_request(3, tmp_path, 800).policies:
         truth = when_run(value.policy)
-        assert value.doubly_robust is not None
         assert value.doubly_robust.low <= truth <= value.doubly_robust.high
         assert value.doubly_robust.value == pytest.approx(truth, rel=0.08)
 
@@ -91,7 +89,6 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(tmp_path: Path) ->
     widths = []
     for seed in range(8):
         for value in by_request(seed, tmp_path / str(seed), 400).policies:
-            assert value.doubly_robust is not None
             low, high = value.doubly_robust.low, value.doubly_robust.high
             covered += low <= when_run(value.policy) <= high
             widths.append((high - low) / value.doubly_robust.value)
@@ -109,7 +106,6 @@ def test_intervals_cover_the_truth_over_many_seeds(tmp_path: Path) -> None:
         for value in by_request(seed, tmp_path / str(seed), 600).policies:
             truth = when_run(value.policy)
             found = value.doubly_robust
-            assert found is not None
             inside.setdefault(value.policy, []).append(found.low <= truth <= found.high)
             errors.setdefault(value.policy, []).append(found.value / truth - 1.0)
     for policy, covered in inside.items():
@@ -128,9 +124,7 @@ def test_a_k_drawn_for_the_batch_by_load_is_weighed_with_its_seconds(tmp_path: P
     assert found.draw is DrawKind.BATCH
     for value, k in zip(found.policies, (1, 5), strict=True):
         truth = on_recorded_steps(tmp_path, k)
-        assert value.doubly_robust is not None
         assert value.doubly_robust.value == pytest.approx(truth, rel=0.05)
-        assert value.gain is not None
         gain = truth / found.logged.value
         assert value.gain.low <= gain <= value.gain.high
         # What the policy and the record share, here two loads, cancels in the gain.
@@ -151,7 +145,6 @@ def test_a_policy_that_emits_faster_is_charged_for_the_prompts_that_follow(
     for value in found.policies:
         engine = prompted_server(parse_policy(value.policy).build(0), 5)
         truth = engine.run(max_tokens=10_000, warmup_steps=50).throughput_tok_s
-        assert value.doubly_robust is not None
         assert value.doubly_robust.value == pytest.approx(truth, rel=0.06)
 
 
@@ -161,7 +154,6 @@ def test_a_trace_of_static_with_draws_can_be_evaluated(tmp_path: Path) -> None:
     found = evaluated(tmp_path, ["static:k=3", "goodput"])
     assert found.draw is DrawKind.BATCH
     fixed, learned = found.policies
-    assert fixed.doubly_robust is not None
     truth = on_recorded_steps(tmp_path, 3)
     assert fixed.doubly_robust.value == pytest.approx(truth, rel=0.06)
     assert fixed.support.value == pytest.approx(1.0, abs=0.3)

@@ -7,6 +7,7 @@ import pytest
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.sim.sweep.run import plan_sweep
+from tests.refused import refused
 from tests.sim.sweep.fake_sweep import CONFIG, call, write_sweep
 
 
@@ -41,10 +42,8 @@ def test_a_sweep_has_three_seeds_unless_it_says_otherwise(tmp_path):
 )
 def test_a_wrong_tree_names_file_and_key(tmp_path, config, complaint):
     path = write_sweep(tmp_path, config)
-    with pytest.raises(ConfigError, match=complaint) as caught:
+    with refused(ConfigError, "config.yaml", match=complaint):
         load_sweep_config(path)
-    assert "config.yaml" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +61,8 @@ def test_a_wrong_tree_names_file_and_key(tmp_path, config, complaint):
 )
 def test_what_a_config_names_is_opened_before_anything_runs(tmp_path, old, new, complaint):
     path = write_sweep(tmp_path, changed(old, new))
-    with pytest.raises(AdaptiveSpecError, match=complaint) as caught:
+    with refused(AdaptiveSpecError, match=complaint):
         plan_sweep(path)
-    assert "\n" not in str(caught.value)
     result = call(path, "--output", tmp_path / "out")
     assert isinstance(result.exception, AdaptiveSpecError)
     assert not (tmp_path / "out").exists()
@@ -84,9 +82,8 @@ def test_what_a_config_names_is_opened_before_anything_runs(tmp_path, old, new, 
 )
 def test_settings_that_contradict_each_other_are_refused_first(tmp_path, old, new, complaint):
     path = write_sweep(tmp_path, changed(old, new))
-    with pytest.raises(ConfigError, match=rf"config.yaml: made-up / .*{complaint}") as caught:
+    with refused(ConfigError, match=rf"config.yaml: made-up / .*{complaint}"):
         plan_sweep(path)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_config_is_named(tmp_path):

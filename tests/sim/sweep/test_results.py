@@ -12,6 +12,7 @@ import pytest
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.report.leaderboard import EVERYTHING, by_load
 from adaptive_spec.sim.sweep.results import read_results
+from tests.refused import refused
 from tests.sim.sweep.fake_sweep import CELLS, POLICIES, RUNS, call
 
 
@@ -124,10 +125,8 @@ def test_json_output_is_one_value_with_the_summary(finished, tmp_path):
 )
 def test_damaged_results_are_named(tmp_path, content, complaint):
     (tmp_path / "results.json").write_bytes(content)
-    with pytest.raises(DataError, match=complaint) as caught:
+    with refused(DataError, "results.json", match=complaint):
         read_results(tmp_path)
-    assert "results.json" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_directory_that_is_no_sweep_is_told_from_an_unfinished_one(finished, tmp_path):

@@ -26,12 +26,9 @@ MODULES = {
 def load_hook() -> ModuleType:
     """Do what the `.pth` does at interpreter start."""
     adapter = importlib.util.find_spec("adaptive_spec.adapters.tensorrt_llm")
-    assert adapter is not None
     assert adapter.origin is not None
     file = Path(adapter.origin).with_name("hook_file.py")
     spec = importlib.util.spec_from_file_location("_adaptive_spec_trtllm", file)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -31,11 +31,8 @@ def load_estimator() -> Any:
     vars(sampler).update(_compute_max_and_sumexp=None)  # of predict(), which isn't called
     sys.modules.update({module.__name__: module for module in (utilities, sampler)})
     package = importlib.util.find_spec("vllm")
-    assert package is not None
     assert package.origin is not None
     spec = importlib.util.spec_from_file_location("estimator", Path(package.origin).parent / FILE)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

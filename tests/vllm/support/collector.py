@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.http_servers import Handler, listening
 
 
 class Collector:
@@ -39,18 +39,11 @@ def collecting() -> Iterator[Collector]:
     """A collector that listens until the end of the block."""
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Spans(Handler):
+        def respond(self) -> None:
             collector.take(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.end_headers()
+            self.answer(200)
 
-        def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    collector.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield collector
-    server.shutdown()
-    server.server_close()
+    with listening(Spans) as server:
+        collector.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
+        yield collector

@@ -6,7 +6,7 @@ import functools
 import gc
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,17 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 KMAX = 4
+PATIENT = {"max_decision_ms": 60_000}
+"""`fail_open`: on a busy machine a decision may be late; here it counts whether it was right."""
+RANDOM: dict[str, Any] = {
+    "policy": "switchable_policies:RandomPolicy",
+    "seed": 5,
+    "memory_guard": False,
+    "fail_open": PATIENT,
+}
+"""K per request, and depth, change at every step."""
+GOODPUT: dict[str, Any] = {"policy": "goodput", "kernel": "numpy", "fail_open": PATIENT}
+STATIC = GOODPUT | {"policy": "static", "options": {"k": KMAX}}
 
 
 def prepare_environment() -> None:
@@ -255,6 +266,14 @@ class Engine:
 
     def _count_pass(self, *_: Any) -> None:
         self.drafter_passes += 1
+
+
+def check_same(answers: Mapping[str, Answer], expected: Mapping[str, Answer]) -> None:
+    """Check that all requests are answered as expected but those whose clients leave."""
+    for name, wanted in expected.items():
+        if not name.startswith("leave-"):
+            assert answers[name].tokens == wanted.tokens, name
+            assert answers[name].reasons == wanted.reasons, name
 
 
 def counts_drafts_per_request() -> bool:

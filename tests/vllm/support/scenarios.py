@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-from pathlib import Path
 from typing import Any
 
 from engines import Job
 
-PROMPTS = Path(__file__).resolve().parents[3] / "benchmarks" / "bench_pair" / "prompts.json"
+from tests.prompts import prompts
+
 VOCABULARY = 2048
 SCHEMA = {
     "type": "object",
@@ -21,14 +20,6 @@ SCHEMA = {
     "required": ["name", "count", "kind"],
     "additionalProperties": False,
 }
-
-
-def prompts(count: int, seed: int) -> list[str]:
-    """Prompts of all kinds, mixed."""
-    by_kind: dict[str, list[str]] = json.loads(PROMPTS.read_text(encoding="utf-8"))
-    chosen = random.Random(seed)
-    kinds = sorted(by_kind)
-    return [chosen.choice(by_kind[kinds[index % len(kinds)]]) for index in range(count)]
 
 
 def crowded() -> list[Job]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from engines import ENVIRONMENT, counts_drafts_per_request, speculative_config
+
+from tests.engine_processes import free_port, running_server
 
 SUPPORT = Path(__file__).parent
 ROOT = SUPPORT.parents[2]
@@ -117,9 +117,8 @@ def serving(
         "memory_guard": False,
     }
     log = folder / "server.log"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
     command = [
         str(Path(sys.executable).parent / "vllm"),
         *("serve", str(models["target"]), "--host", "127.0.0.1", "--port", str(port)),
@@ -143,38 +142,12 @@ def serving(
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
         "OTEL_BSP_SCHEDULE_DELAY": "200",  # ms
     }
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=output, start_new_session=True
+    with running_server(command, environment, url, log, START_SECONDS) as process:
+        yield Server(
+            url,
+            folder / "status.json",
+            folder / "trace",
+            folder / "control.json",
+            log,
+            process,
         )
-    server = Server(
-        f"http://127.0.0.1:{port}",
-        folder / "status.json",
-        folder / "trace",
-        folder / "control.json",
-        log,
-        process,
-    )
-    try:
-        wait_until_ready(server, process)
-        yield server
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
-    """Until `/health` answers."""
-    for _ in range(2 * START_SECONDS):
-        if process.poll() is not None:
-            pytest.fail("vllm serve ended:\n" + server.log.read_text()[-3000:])
-        try:
-            urllib.request.urlopen(server.url + "/health", timeout=2)
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-        else:
-            return
-    pytest.fail("vllm serve was not ready:\n" + server.log.read_text()[-3000:])

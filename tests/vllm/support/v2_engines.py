@@ -26,9 +26,6 @@ SMALL = {
 }
 """So that few requests are enough for chunked prefill and preemptions."""
 
-PATIENT = {"max_decision_ms": 60_000}
-"""The machine may be busy; how long a decision takes is tested elsewhere."""
-
 
 def small_crowd() -> list[Job]:
     """Arrivals over time, a prompt in several chunks, more KV than there is."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_graphs import graphs_of
+from gpu_graphs import configuration_maker, graphs_of, switched_on
 
 
 class Workers:
@@ -52,21 +53,6 @@ class Workers:
         for runner in self.runners:
             runner.initialize_kv_cache(runner.kv_cache_config)
             runner.cudagraph_manager._graphs_captured = True
-
-
-def start_engine(config: Any, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Let EngineCore start its workers, and return what the adapter finds afterwards."""
-    from vllm.v1.engine.core import EngineCore
-
-    from adaptive_spec.adapters.vllm import varlen_graphs
-    from adaptive_spec.adapters.vllm.capability import detect
-
-    varlen_graphs.uninstall()
-    monkeypatch.setattr(EngineCore, "_initialize_kv_caches", lambda self, _: workers.start())
-    varlen_graphs.install()
-    core: Any = SimpleNamespace(model_executor=workers)
-    EngineCore._initialize_kv_caches(core, config)
-    return detect(config)
 
 
 def _runner(
@@ -168,3 +154,63 @@ def backend_of(level: str, *, bound: int | None = None, with_adaptive: bool = Fa
 
     name = f"{level.title().replace('_', '')}Backend"
     return type(name, (), {"get_builder_cls": staticmethod(lambda: Builder)})
+
+
+class Gpu:
+    """Configurations, graphs and workers of vLLM as on a GPU, for as long as a test.
+
+    Attributes:
+        configure: makes a configuration (see `configuration_maker`).
+    """
+
+    def __init__(self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.configure = configuration_maker(models, monkeypatch)
+        self._patch = monkeypatch
+
+    def graphs_of(self, config: Any, **options: Any) -> Any:
+        """vLLM's own manager of graphs."""
+        return graphs_of(config, self._patch, **options)
+
+    def expect(self, backend: Any = "ALWAYS") -> None:
+        """Have vLLM choose this backend for attention; a text: one of that level of support."""
+        from adaptive_spec.adapters.vllm import varlen_graphs
+
+        chosen = backend_of(backend) if isinstance(backend, str) else backend
+        self._patch.setattr(
+            varlen_graphs, "_chosen_backends", lambda config: [(chosen, attention_spec(config))]
+        )
+
+    def configured(self, *method: str, backend: Any = "ALWAYS", **options: Any) -> Any:
+        """A configuration that is switched on, where vLLM would choose this backend."""
+        config = self.configure(*method, **options)
+        self.expect(backend)
+        switched_on(config)
+        return config
+
+    def workers(self, config: Any, *backends: Any, **options: Any) -> Workers:
+        """Workers whose target has these backends; without any, one that can run all graphs."""
+        return Workers(config, backends or [backend_of("ALWAYS")], self._patch, **options)
+
+    def start(self, config: Any, workers: Workers) -> Any:
+        """Let EngineCore start its workers, and return what the adapter finds afterwards."""
+        from vllm.v1.engine.core import EngineCore
+
+        from adaptive_spec.adapters.vllm import varlen_graphs
+        from adaptive_spec.adapters.vllm.capability import detect
+
+        varlen_graphs.uninstall()
+        self._patch.setattr(EngineCore, "_initialize_kv_caches", lambda self, _: workers.start())
+        varlen_graphs.install()
+        core: Any = SimpleNamespace(model_executor=workers)
+        EngineCore._initialize_kv_caches(core, config)
+        return detect(config)
+
+    def started(
+        self, backend: Any = None, planted: dict[str, Any] | None = None, **options: Any
+    ) -> tuple[Any, Any, Workers]:
+        """Configuration, support and workers of an engine that was switched on and has started."""
+        backend = backend or backend_of("ALWAYS")
+        config = self.configured(backend=backend, **options)
+        workers = self.workers(config, backend)
+        workers.planted.update(planted or {})
+        return config, self.start(config, workers), workers
