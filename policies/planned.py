@@ -35,6 +35,7 @@ from adaptive_spec.policies.planning.exploration import (
 )
 from adaptive_spec.policies.planning.off_forecast import OffForecast
 from adaptive_spec.policies.planning.planner import Ahead
+from adaptive_spec.policies.planning.prompt_share import PromptShare
 from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.value import Value
@@ -58,8 +59,6 @@ from adaptive_spec.step import (
 _LEAST_STEPS, _LEAST_STATELESS = 60, 24
 """Steps timed before speculation may stop; fewer for a drafter without a state."""
 
-_RECENT_STEPS = 8
-"""Steps for which prompts that came speak of more."""
 _WRONG = 0.2
 """Least relative error of a probe's predicted step times that is no noise."""
 
@@ -221,6 +220,10 @@ class PlannedPolicy:
     def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
         context = drafts.context
         late = self._tpot.late(context)
+        prompts = self._cost.prefill_seconds(self._prompts.tokens)
+        if prompts:
+            shared = context.shared_seconds + prompts
+            context = msgspec.structs.replace(context, shared_seconds=shared)
         forecast = forecast_step(
             context,
             drafts.survival,
@@ -297,7 +300,7 @@ class PlannedPolicy:
             OffForecast(forecast),
             batch_size=context.batch_size,
             # A step that is planned ahead does not know its prompts yet.
-            prompts=context.prefill_tokens > 0 or self._since_prompts < _RECENT_STEPS,
+            prompts=context.prefill_tokens > 0 or self._prompts.recent,
             now=context.now,
             ready=self._knows_enough(context.capability)
             and not self._cold_trial.recovering(context),
@@ -341,7 +344,7 @@ class PlannedPolicy:
         if self._capability is None:
             return
         outcome = step.outcome
-        self._since_prompts = 0 if outcome.prefill_tokens else self._since_prompts + 1
+        self._prompts.ran(outcome)
         self._break_even.drafted = outcome.draft_depth > 0
         if self._acceptance.learn(step, self._cost):
             self._acceptance.widen()
@@ -374,6 +377,7 @@ class PlannedPolicy:
         if self._capability is not None:
             self._acceptance.forget(slots)
             self._modes.ended(slots)
+            self._prompts.ended(slots)
         self._tpot.forget(slots)
 
     # -------------------------------------------------------------------- state
@@ -454,7 +458,7 @@ class PlannedPolicy:
         self._cost = CostModel(capability, self._profile, self._saved_belief)
         self._modes = ModeMachine(capability)
         self._break_even = BreakEvenTable(capability, self._cost)
-        self._since_prompts = _RECENT_STEPS
+        self._prompts = PromptShare()
         self._cold_trial = ColdTrial(capability, self._cost)
         self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
         # Last, so that a saved state that does not fit raises once and not in every step.

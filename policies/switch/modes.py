@@ -10,13 +10,12 @@ Modes, from the most to the least expensive while nothing is accepted:
   A drafter without a state (n-gram, suffix; `Capability.off_pass` is False) loses nothing by it.
 
 **Stopping.** Nobody knows beforehand how long a bad time lasts. So each step down is taken once
-the seconds lost by not taking it (`LostSeconds`) reach the cost of coming back from there (ski
-rental). Coming back from OFF_COLD costs a probe and the gain missed until the probe is made and
-requests are replaced. Staking the whole cost would lose at most twice the best; only a part is
-staked, because a drafter that has just failed rarely revives within seconds. While the last
-lifetimes of requests add up to a gain, nothing is switched, unless acceptance was seen to change
-(`acceptance_changed`). Nor is it while the planner has expected a gain of its plans for some time:
-a few requests that are hard to draft for, all at once, say little about those that follow.
+the seconds lost by not taking it (`LostSeconds`) reach the cost of a probe, which comes back from
+there (ski rental). The gain missed until then is not staked, because a drafter that has just failed
+rarely revives within seconds. While the last lifetimes of requests add up to a gain, nothing is
+switched, unless acceptance was seen to change (`acceptance_changed`). Nor is it while the planner
+has expected a gain of its plans for some time: a few requests that are hard to draft for, all at
+once, say little about those that follow.
 
 OFF_COLD strands the requests alive: should the load fall, they decode to their end without drafts
 where drafts would pay. So a share of what they would lose were no others to come
@@ -105,13 +104,10 @@ class LostSeconds:
         cold: seconds lost by not being in OFF_COLD.
         warm: seconds lost by not being in OFF_WARM.
         credit: seconds gained minus seconds lost in the last few lifetimes of a request.
-        on_trial: speculation has not paid for a probe since a probe brought it back.
     """
 
     def __init__(self) -> None:
         self.cold = self.warm = self.credit = 0.0
-        self.on_trial = True
-        self._paid = 0.0
 
     def ran(
         self,
@@ -120,7 +116,6 @@ class LostSeconds:
         seconds: float,
         warm_seconds: float,
         lifetime_seconds: float,
-        probe_cost: float,
     ) -> None:
         """Take up a step that speculated, or that kept the drafter warm.
 
@@ -129,19 +124,11 @@ class LostSeconds:
             seconds: duration of the step.
             warm_seconds: what OFF_WARM would have lost for the tokens of this step.
             lifetime_seconds: mean lifetime of a request.
-            probe_cost: seconds that a probe costs.
         """
         memory = max(_CREDIT_LIFETIMES * lifetime_seconds, seconds)
         self.credit -= lost + self.credit * seconds / memory
         self.cold = max(self.cold + lost, 0.0)
         self.warm = max(self.warm + lost - _MARGIN * seconds - warm_seconds, 0.0)
-        self._paid -= lost
-        if self._paid > probe_cost:
-            self.on_trial = False
-
-    def begin_trial(self) -> None:
-        """A probe has brought speculation back."""
-        self.on_trial, self._paid = True, 0.0
 
     def clear(self) -> None:
         """Forget losses; the credit stays."""
@@ -162,9 +149,6 @@ _LEAST_ADVANTAGE = 0.03
 """Mean advantage of plans that ends a probe early and forbids stopping."""
 _ASKING_COSTS = 0.01
 """Share of a step that an unused look-up is charged with."""
-# Speculation comes back after half of an interval, or of a request's lifetime, on average.
-_MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
-"""Staked shares of the gain missed, per probe interval and per lifetime."""
 _STRANDED = 0.3
 """Staked share of the seconds that the requests alive would lose, were no others to come."""
 _STAKE_STEPS, _LOOK_STEPS = 8, 4
@@ -315,7 +299,6 @@ class ModeMachine:
                 seconds=seconds,
                 warm_seconds=tokens * self._warm_seconds / batch_size,
                 lifetime_seconds=self._lifetime.seconds,
-                probe_cost=self._schedule.probe_cost,
             )
 
     @property
@@ -373,43 +356,37 @@ class ModeMachine:
         """Return the numbers that speculation is switched by, JSON-compatible; seconds.
 
         ``lost_cold``, ``lost_warm``: lost by not being in OFF_COLD or OFF_WARM; ``credit``: gained
-        in the last lifetimes of a request; ``cost_of_coming_back``: losses from which speculation
-        stops; ``stake``: further losses from which the drafter stops, for the requests alive;
+        in the last lifetimes of a request; ``probe_cost``: losses from which speculation stops;
+        ``stake``: further losses from which the drafter stops, for the requests alive;
         ``gain_of_none``: ln goodput of no speculation over the best K >= 1, and its standard error,
         once that was asked; ``kept``: what keeps the drafter running though its losses have reached
-        the cost of coming back (``credit``, ``expected gain``, ``load falls``, ``stake``,
-        ``step times in doubt``, `UNTIMED`), or empty; ``probe_cost``; ``expected_gain``: of
-        speculation over none when it comes back.
+        the cost of a probe (``credit``, ``expected gain``, ``load falls``, ``stake``,
+        ``step times in doubt``, `UNTIMED`), or empty; ``expected_gain``: of speculation over none
+        when it comes back.
         """
         gain, error = self._gain_of_none
         return {
             "lost_cold": round(self._lost.cold, 4),
             "lost_warm": round(self._lost.warm, 4),
             "credit": round(self._lost.credit, 4),
-            "cost_of_coming_back": round(self._cost_of_coming_back(), 4),
             "stake": round(self._stake, 4),
             "gain_of_none": None if math.isinf(error) else [round(gain, 3), round(error, 3)],
             "kept": self._kept,
             "probe_cost": round(self._schedule.probe_cost, 4),
             "expected_gain": round(self._prospect.gain, 4),
-            "on_trial": self._lost.on_trial,
         }
 
     # ------------------------------------------------------------------ stopping
 
     def _consider_stopping(self, forecast: SpeculationForecast, batch_size: int) -> None:
-        lost, least = self._lost, self._schedule.probe_cost
+        lost, staked = self._lost, self._schedule.probe_cost
         self._kept = ""
         idle = self._has_state and self._idle_steps >= _IDLE_STEPS and self._advantage <= 0.0
-        if lost.cold < least and lost.warm < least and not idle:
-            return
-        if self._steps % _REFRESH_STEPS == 0:
-            self._prospect = forecast.prospect()
-        going_warm = self._has_state and lost.warm >= least
+        going_cold = lost.cold >= staked
+        going_warm = self._has_state and lost.warm >= staked
         if self._passes_fixed and not self._goes_cold:
             # The cost of passes that always run shows only once they are left out.
-            going_warm = going_warm or lost.cold >= least
-        going_cold = lost.cold >= self._cost_of_coming_back()
+            going_warm = going_warm or going_cold
         expected = self._has_state and self._advantage > _LEAST_ADVANTAGE
         if (going_warm or going_cold) and (lost.credit > 0.0 or expected):
             # Requests and passages differ: better ones were here before and may come again.
@@ -422,7 +399,7 @@ class ModeMachine:
 
     def _consider_going_cold(self, forecast: SpeculationForecast) -> None:
         warm = self.mode is Mode.OFF_WARM and self._goes_cold and self._has_state
-        if warm and self._lost.cold >= self._cost_of_coming_back() and self._may_strand(forecast):
+        if warm and self._lost.cold >= self._schedule.probe_cost and self._may_strand(forecast):
             self.mode = Mode.OFF_COLD
             self.switches += 1
 
@@ -436,7 +413,7 @@ class ModeMachine:
         if self._steps >= self._next_stake:
             self._stake = _STRANDED * stranded_seconds(forecast, self.lengths)
             self._next_stake = self._steps + _STAKE_STEPS
-        staked = self._cost_of_coming_back() + self._stake
+        staked = self._schedule.probe_cost + self._stake
         if self._lost.cold < staked:
             self._kept = "stake"
             return False
@@ -462,17 +439,6 @@ class ModeMachine:
         gain, error = self._gain_of_none = forecast.log_gain_of_none()
         return error - gain > _WORTH_COMING_BACK
 
-    def _cost_of_coming_back(self) -> float:
-        """Return the cost of a return from OFF_COLD (s): a probe and the gain missed until it."""
-        if self._lost.on_trial and self._has_state:
-            # On trial, the cost is the drafter's pass until half of the requests are replaced.
-            warm = self._warm_seconds / self._off_seconds
-            return self._schedule.probe_cost + 0.5 * warm * self._lifetime.seconds
-        missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)
-        if self._has_state:
-            missed += _MISSED_OF_LIFETIME * self._lifetime.seconds
-        return self._schedule.probe_cost + self._prospect.gain * missed
-
     def _switch_off(self, mode: Mode, forecast: SpeculationForecast, batch_size: int) -> None:
         brief = self._now - self._on_since <= _BRIEF_SECONDS
         if not brief:
@@ -481,7 +447,6 @@ class ModeMachine:
         self._schedule.begin(self._now, batch_size, self._prospect.gain, afresh=not brief)
         self._advantage = self._lost.warm = 0.0
         self._idle_steps = 0
-        self._lost.on_trial = False
         self.mode = mode
         self.switches += 1
 
@@ -527,7 +492,6 @@ class ModeMachine:
         cost = max(self._spent, 0.25 * self._off_seconds)
         self._schedule.probed(self._now, cost, self._prospect.gain)
         if pays:
-            self._lost.begin_trial()
             self._switch_on(by_probe=True)
         elif self.mode is Mode.OFF_COLD and self._has_state:
             stake = _STRANDED * stranded_seconds(forecast, self.lengths)

@@ -31,7 +31,6 @@ def run_step(policy: GoodputPolicy, n: int, **changes: Any) -> FinishedStep:
         accepted=plan.verify,
         emitted=plan.verify + 1,
         batch_tokens=BATCH + int(plan.verify.sum()),
-        prefill_tokens=of.prefill_tokens,
     )
     finished = finished_step(of, plan, outcome)
     policy.observe(finished)
@@ -63,22 +62,6 @@ def test_a_step_of_prompts_drafts_as_deep_as_the_last_that_decoded() -> None:
     policy._last_depth = 2
     assert policy.plan(context(101, [])).draft_depth == 2
     assert GoodputPolicy(GoodputOptions()).plan(context(1, [])).draft_depth == 4
-
-
-def test_prompts_are_expected_for_eight_steps_after_some_came(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    policy = trained()
-    found: list[bool] = []
-
-    def switch(*_: Any, prompts: bool, **__: Any) -> Mode:
-        found.append(prompts)
-        return Mode.ON
-
-    monkeypatch.setattr(policy._modes, "step", switch)
-    for n in range(100, 111):
-        run_step(policy, n, prefill_tokens=300 if n == 100 else 0)
-    assert found == [True] * 9 + [False] * 2
 
 
 def test_the_surplus_is_that_of_the_requests_that_take_part(

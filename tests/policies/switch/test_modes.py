@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.switch import probes
 from adaptive_spec.policies.switch.break_even import Prospect
 from adaptive_spec.policies.switch.modes import ModeMachine, RequestLifetime
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode
@@ -172,21 +171,6 @@ def test_the_lifetime_of_a_request_follows_those_that_ended_last() -> None:
             lifetime.passed(1, seconds)
             lifetime.ended(1)
     assert lifetime.seconds > 9.0
-
-
-def test_going_cold_at_once_saves_at_most_a_return() -> None:
-    server = Server(capability())
-    server.until(Mode.OFF_COLD)
-    coming_back = 0.5 * OUTLOOK.gain * server.lifetime * STEP
-    assert 0.1 * coming_back < server.seconds_lost < 1.2 * coming_back
-
-
-def test_longer_requests_make_it_stay_warm_for_longer() -> None:
-    reached = {}
-    for lifetime in (50, 400):
-        server = Server(capability(), lifetime=lifetime)
-        reached[lifetime] = server.until(Mode.OFF_COLD)
-    assert reached[400] > 2.0 * reached[50]
 
 
 def test_an_engine_without_cold_off_stays_warm() -> None:
@@ -449,8 +433,7 @@ def test_a_load_that_swings_does_not_mean_probes_without_end() -> None:
 
 
 @pytest.mark.slow
-def test_where_nothing_can_be_gained_probes_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "_OVERHEAD", 1.0)
+def test_where_nothing_can_be_gained_probes_are_rare() -> None:
     begun = {}
     for outlook in (OUTLOOK, HOPELESS):
         server = Server(capability(off_pass=False))
