@@ -124,7 +124,8 @@ def _k_of_each(
     drafts = int(plan.verify.sum())
     # Beyond Kmax drafts for each request there is no time; such K are not possible anyway.
     total = np.minimum(drafts + np.maximum(k - now, 0), len(forecast.verify_seconds) - 1)
-    factor = 1.0 + capability.ragged_penalty
+    # A batch of one request is never ragged.
+    factor = 1.0 + (capability.ragged_penalty if context.batch_size > 1 else 0.0)
     drafting = np.array([forecast.drafting_seconds(max(plan.draft_depth, d)) for d in k[:, 0]])
     seconds = factor * forecast.verify_seconds[total] + drafting[:, None]
     enough = seconds <= context.tpot_target[rows] * tokens[:, rows]

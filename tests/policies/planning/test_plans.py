@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec import Level, Mode
+from adaptive_spec import Mode
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 from adaptive_spec.policies.goodput import GoodputOptions, LearnedAcceptance
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
@@ -83,36 +83,6 @@ def test_a_k_is_drafted_in_one_step_and_tried_in_the_next() -> None:
     trying = one.measured(forecast(context(5, [3, 3])), NOTHING_SEEN)
     assert trying.verify.tolist() == [3, 3]
     assert one.measured(forecast(context(6, [0, 0])), NOTHING_SEEN) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "times"),
-    [
-        ({}, 0),  # its depth is steered: K = 0 runs fewer passes
-        ({"level": Level.VERIFY}, 3),
-        ({"depth_follows": False}, 3),
-        ({"depth_follows": False, "off_pass": False}, 3),  # copying from the text may cost a lot
-    ],
-)
-def test_where_the_depth_is_fixed_few_steps_leave_drafting_out(
-    changes: dict[str, Any], times: int
-) -> None:
-    capability = msgspec.structs.replace(FULL, **changes)
-    one = Exploring(Explorer(capability, 0), Chosen())
-
-    def left_out(batch: int) -> int:
-        found = 0
-        for step in range(100):
-            now = context(step, [4] * batch, capability=capability)
-            plan = one.measured(forecast(now), NOTHING_SEEN)
-            if plan is not None and plan.mode is Mode.OFF_WARM:
-                assert (plan.verify.sum(), plan.draft_depth) == (0, 0)
-                found += 1
-        return found
-
-    assert left_out(8) == times
-    assert left_out(7) == 0
-    assert left_out(3) == times
 
 
 def test_going_off_drops_what_was_drafted_to_be_tried() -> None:
