@@ -10,12 +10,13 @@ Modes, from the most to the least expensive while nothing is accepted:
   A drafter without a state (n-gram, suffix; `Capability.off_pass` is False) loses nothing by it.
 
 **Stopping.** Nobody knows beforehand how long a bad time lasts. So each step down is taken once
-the seconds lost by not taking it (`LostSeconds`) reach the cost of a probe, which comes back from
-there (ski rental). The gain missed until then is not staked, because a drafter that has just failed
-rarely revives within seconds. While the last lifetimes of requests add up to a gain, nothing is
-switched, unless acceptance was seen to change (`acceptance_changed`). Nor is it while the planner
-has expected a gain of its plans for some time: a few requests that are hard to draft for, all at
-once, say little about those that follow.
+the seconds lost by not taking it (`LostSeconds`) reach the cost of coming back from there (ski
+rental). Coming back from OFF_COLD costs a probe and the gain missed until the probe is made and
+requests are replaced. Staking the whole cost would lose at most twice the best; only a part is
+staked, because a drafter that has just failed rarely revives within seconds. While the last
+lifetimes of requests add up to a gain, nothing is switched, unless acceptance was seen to change
+(`acceptance_changed`). Nor is it while the planner has expected a gain of its plans for some time:
+a few requests that are hard to draft for, all at once, say little about those that follow.
 
 OFF_COLD strands the requests alive: should the load fall, they decode to their end without drafts
 where drafts would pay. So a share of what they would lose were no others to come
@@ -149,6 +150,9 @@ _LEAST_ADVANTAGE = 0.03
 """Mean advantage of plans that ends a probe early and forbids stopping."""
 _ASKING_COSTS = 0.01
 """Share of a step that an unused look-up is charged with."""
+# Speculation comes back after half of an interval, or of a request's lifetime, on average.
+_MISSED_OF_INTERVAL, _MISSED_OF_LIFETIME = 0.015, 0.06
+"""Staked shares of the gain missed, per probe interval and per lifetime."""
 _STRANDED = 0.3
 """Staked share of the seconds that the requests alive would lose, were no others to come."""
 _STAKE_STEPS, _LOOK_STEPS = 8, 4
@@ -356,19 +360,20 @@ class ModeMachine:
         """Return the numbers that speculation is switched by, JSON-compatible; seconds.
 
         ``lost_cold``, ``lost_warm``: lost by not being in OFF_COLD or OFF_WARM; ``credit``: gained
-        in the last lifetimes of a request; ``probe_cost``: losses from which speculation stops;
-        ``stake``: further losses from which the drafter stops, for the requests alive;
+        in the last lifetimes of a request; ``cost_of_coming_back``: losses from which speculation
+        stops; ``stake``: further losses from which the drafter stops, for the requests alive;
         ``gain_of_none``: ln goodput of no speculation over the best K >= 1, and its standard error,
         once that was asked; ``kept``: what keeps the drafter running though its losses have reached
-        the cost of a probe (``credit``, ``expected gain``, ``load falls``, ``stake``,
-        ``step times in doubt``, `UNTIMED`), or empty; ``expected_gain``: of speculation over none
-        when it comes back.
+        the cost of coming back (``credit``, ``expected gain``, ``load falls``, ``stake``,
+        ``step times in doubt``, `UNTIMED`), or empty; ``probe_cost``; ``expected_gain``: of
+        speculation over none when it comes back.
         """
         gain, error = self._gain_of_none
         return {
             "lost_cold": round(self._lost.cold, 4),
             "lost_warm": round(self._lost.warm, 4),
             "credit": round(self._lost.credit, 4),
+            "cost_of_coming_back": round(self._cost_of_coming_back(), 4),
             "stake": round(self._stake, 4),
             "gain_of_none": None if math.isinf(error) else [round(gain, 3), round(error, 3)],
             "kept": self._kept,
@@ -379,14 +384,18 @@ class ModeMachine:
     # ------------------------------------------------------------------ stopping
 
     def _consider_stopping(self, forecast: SpeculationForecast, batch_size: int) -> None:
-        lost, staked = self._lost, self._schedule.probe_cost
+        lost, least = self._lost, self._schedule.probe_cost
         self._kept = ""
         idle = self._has_state and self._idle_steps >= _IDLE_STEPS and self._advantage <= 0.0
-        going_cold = lost.cold >= staked
-        going_warm = self._has_state and lost.warm >= staked
+        if lost.cold < least and lost.warm < least and not idle:
+            return
+        if self._steps % _REFRESH_STEPS == 0:
+            self._prospect = forecast.prospect()
+        going_warm = self._has_state and lost.warm >= least
         if self._passes_fixed and not self._goes_cold:
             # The cost of passes that always run shows only once they are left out.
-            going_warm = going_warm or going_cold
+            going_warm = going_warm or lost.cold >= least
+        going_cold = lost.cold >= self._cost_of_coming_back()
         expected = self._has_state and self._advantage > _LEAST_ADVANTAGE
         if (going_warm or going_cold) and (lost.credit > 0.0 or expected):
             # Requests and passages differ: better ones were here before and may come again.
@@ -399,7 +408,7 @@ class ModeMachine:
 
     def _consider_going_cold(self, forecast: SpeculationForecast) -> None:
         warm = self.mode is Mode.OFF_WARM and self._goes_cold and self._has_state
-        if warm and self._lost.cold >= self._schedule.probe_cost and self._may_strand(forecast):
+        if warm and self._lost.cold >= self._cost_of_coming_back() and self._may_strand(forecast):
             self.mode = Mode.OFF_COLD
             self.switches += 1
 
@@ -413,7 +422,7 @@ class ModeMachine:
         if self._steps >= self._next_stake:
             self._stake = _STRANDED * stranded_seconds(forecast, self.lengths)
             self._next_stake = self._steps + _STAKE_STEPS
-        staked = self._schedule.probe_cost + self._stake
+        staked = self._cost_of_coming_back() + self._stake
         if self._lost.cold < staked:
             self._kept = "stake"
             return False
@@ -438,6 +447,13 @@ class ModeMachine:
             return True
         gain, error = self._gain_of_none = forecast.log_gain_of_none()
         return error - gain > _WORTH_COMING_BACK
+
+    def _cost_of_coming_back(self) -> float:
+        """Return the cost of a return from OFF_COLD (s): a probe and the gain missed until it."""
+        missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)
+        if self._has_state:
+            missed += _MISSED_OF_LIFETIME * self._lifetime.seconds
+        return self._schedule.probe_cost + self._prospect.gain * missed
 
     def _switch_off(self, mode: Mode, forecast: SpeculationForecast, batch_size: int) -> None:
         brief = self._now - self._on_since <= _BRIEF_SECONDS

@@ -100,7 +100,7 @@ def test_a_right_switch_off_has_no_wrong_belief(dead: Path) -> None:
     assert [belief.name for belief in off.beliefs if belief.wrong] == []
     drafts = [belief for belief in off.beliefs if belief.name == "draft 1 accepted"]
     assert drafts[0].measured < 0.2
-    assert off.switch["probe_cost"] > 0.0
+    assert off.switch["cost_of_coming_back"] > 0.0
 
 
 def test_step_times_that_the_policy_has_wrong_are_named(dead: Path, tmp_path: Path) -> None:

@@ -173,6 +173,21 @@ def test_the_lifetime_of_a_request_follows_those_that_ended_last() -> None:
     assert lifetime.seconds > 9.0
 
 
+def test_going_cold_at_once_saves_at_most_a_return() -> None:
+    server = Server(capability())
+    server.until(Mode.OFF_COLD)
+    coming_back = 0.5 * OUTLOOK.gain * server.lifetime * STEP
+    assert 0.1 * coming_back < server.seconds_lost < 1.2 * coming_back
+
+
+def test_longer_requests_make_it_stay_warm_for_longer() -> None:
+    reached = {}
+    for lifetime in (50, 400):
+        server = Server(capability(), lifetime=lifetime)
+        reached[lifetime] = server.until(Mode.OFF_COLD)
+    assert reached[400] > 2.0 * reached[50]
+
+
 def test_an_engine_without_cold_off_stays_warm() -> None:
     server = Server(capability(cold_off=False))
     server.until(Mode.OFF_WARM, gain=-0.2)
