@@ -7,9 +7,10 @@
 with C the seconds a probe costs, t_off the time OFF so far and g the relative gain speculation
 would bring at this load if the drafter worked well (`break_even.prospect`). That is within a few
 hundredths of the best fixed interval for dead times from minutes to hours, where doubling the
-interval after each failure recovers late. A load half or twice as large makes a probe due and
-starts t_off afresh. Where not even a good drafter would pay, as far as step times are known, probes
-are rare and measure step times.
+interval after each failure recovers late. Besides, all probes together may take at most
+`_OVERHEAD` of the time, as long as that keeps the interval under a minute. A load half or twice as
+large makes a probe due and starts t_off afresh. Where not even a good drafter would pay, as far
+as step times are known, probes are rare and measure step times.
 
 **What it tells.** A sequential test on the first drafts that a probe verifies says whether the
 drafter has come back: Wald's sequential probability ratio test (Sequential Analysis, 1947) of the
@@ -122,6 +123,9 @@ class ProbeTest:
 _SETTLING_SECONDS = 60.0
 """b"""
 _LEAST_GAIN = 0.02
+_OVERHEAD = 0.002
+"""Share of the time that probes may take."""
+_BUDGET_INTERVAL_SECONDS = 60.0
 _SLOWEST_PROBE_SECONDS = 600.0
 _LEAST_COST = 1e-4
 _SWING_OVERHEAD = 0.01
@@ -190,5 +194,7 @@ class ProbeSchedule:
         return math.sqrt(2.0 * cost * (_SETTLING_SECONDS + off) / max(gain, _LEAST_GAIN))
 
     def _interval(self, now: float, gain: float) -> float:
+        cost = max(self.probe_cost, _LEAST_COST)
+        budget = min(cost / _OVERHEAD, _BUDGET_INTERVAL_SECONDS)
         by_law = self.by_law(max(now - self.off_since, 0.0), gain)
-        return min(by_law, _SLOWEST_PROBE_SECONDS)
+        return min(max(by_law, budget), _SLOWEST_PROBE_SECONDS)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from adaptive_spec.policies.switch import probes
 from adaptive_spec.policies.switch.break_even import Prospect
 from adaptive_spec.policies.switch.modes import ModeMachine, RequestLifetime
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode
@@ -448,7 +449,8 @@ def test_a_load_that_swings_does_not_mean_probes_without_end() -> None:
 
 
 @pytest.mark.slow
-def test_where_nothing_can_be_gained_probes_are_rare() -> None:
+def test_where_nothing_can_be_gained_probes_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "_OVERHEAD", 1.0)
     begun = {}
     for outlook in (OUTLOOK, HOPELESS):
         server = Server(capability(off_pass=False))

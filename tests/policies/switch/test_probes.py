@@ -40,7 +40,7 @@ def test_a_probe_is_due_once_its_time_has_come_and_not_before() -> None:
     assert schedule.due(schedule.next_probe)
 
 
-def test_all_probes_together_take_a_hundredth_of_the_time_at_most() -> None:
+def test_all_probes_together_stay_within_their_budget() -> None:
     schedule = begun(step=0.001)
     now = 0.0
     for _ in range(50):
@@ -48,6 +48,11 @@ def test_all_probes_together_take_a_hundredth_of_the_time_at_most() -> None:
         assert schedule.due(now)
         schedule.probed(now, 0.02, 0.3)
     assert 0.01 * now >= 50 * 0.02
+
+
+def test_a_dear_probe_waits_for_its_budget_but_for_a_minute_at_most() -> None:
+    assert begun(step=0.08).next_probe == pytest.approx(0.08 / 0.002)
+    assert begun(step=0.35).next_probe == pytest.approx(60.0)
 
 
 def test_a_clock_that_jumped_back_makes_a_probe_due() -> None:
