@@ -105,13 +105,10 @@ class LostSeconds:
         cold: seconds lost by not being in OFF_COLD.
         warm: seconds lost by not being in OFF_WARM.
         credit: seconds gained minus seconds lost in the last few lifetimes of a request.
-        on_trial: speculation has not paid for a probe since a probe brought it back.
     """
 
     def __init__(self) -> None:
         self.cold = self.warm = self.credit = 0.0
-        self.on_trial = True
-        self._paid = 0.0
 
     def ran(
         self,
@@ -120,7 +117,6 @@ class LostSeconds:
         seconds: float,
         warm_seconds: float,
         lifetime_seconds: float,
-        probe_cost: float,
     ) -> None:
         """Take up a step that speculated, or that kept the drafter warm.
 
@@ -129,19 +125,11 @@ class LostSeconds:
             seconds: duration of the step.
             warm_seconds: what OFF_WARM would have lost for the tokens of this step.
             lifetime_seconds: mean lifetime of a request.
-            probe_cost: seconds that a probe costs.
         """
         memory = max(_CREDIT_LIFETIMES * lifetime_seconds, seconds)
         self.credit -= lost + self.credit * seconds / memory
         self.cold = max(self.cold + lost, 0.0)
         self.warm = max(self.warm + lost - _MARGIN * seconds - warm_seconds, 0.0)
-        self._paid -= lost
-        if self._paid > probe_cost:
-            self.on_trial = False
-
-    def begin_trial(self) -> None:
-        """A probe has brought speculation back."""
-        self.on_trial, self._paid = True, 0.0
 
     def clear(self) -> None:
         """Forget losses; the credit stays."""
@@ -315,7 +303,6 @@ class ModeMachine:
                 seconds=seconds,
                 warm_seconds=tokens * self._warm_seconds / batch_size,
                 lifetime_seconds=self._lifetime.seconds,
-                probe_cost=self._schedule.probe_cost,
             )
 
     @property
@@ -392,7 +379,6 @@ class ModeMachine:
             "kept": self._kept,
             "probe_cost": round(self._schedule.probe_cost, 4),
             "expected_gain": round(self._prospect.gain, 4),
-            "on_trial": self._lost.on_trial,
         }
 
     # ------------------------------------------------------------------ stopping
@@ -464,10 +450,6 @@ class ModeMachine:
 
     def _cost_of_coming_back(self) -> float:
         """Return the cost of a return from OFF_COLD (s): a probe and the gain missed until it."""
-        if self._lost.on_trial and self._has_state:
-            # On trial, the cost is the drafter's pass until half of the requests are replaced.
-            warm = self._warm_seconds / self._off_seconds
-            return self._schedule.probe_cost + 0.5 * warm * self._lifetime.seconds
         missed = _MISSED_OF_INTERVAL * self._schedule.by_law(0.0, self._prospect.gain)
         if self._has_state:
             missed += _MISSED_OF_LIFETIME * self._lifetime.seconds
@@ -481,7 +463,6 @@ class ModeMachine:
         self._schedule.begin(self._now, batch_size, self._prospect.gain, afresh=not brief)
         self._advantage = self._lost.warm = 0.0
         self._idle_steps = 0
-        self._lost.on_trial = False
         self.mode = mode
         self.switches += 1
 
@@ -527,7 +508,6 @@ class ModeMachine:
         cost = max(self._spent, 0.25 * self._off_seconds)
         self._schedule.probed(self._now, cost, self._prospect.gain)
         if pays:
-            self._lost.begin_trial()
             self._switch_on(by_probe=True)
         elif self.mode is Mode.OFF_COLD and self._has_state:
             stake = _STRANDED * stranded_seconds(forecast, self.lengths)
