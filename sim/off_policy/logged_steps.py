@@ -79,6 +79,7 @@ class LoggedTrace:
         slots = RequestSlots()
         capability: Capability | None = None
         total = 1 << 40
+        number, shift = -1, 0
         for at, record in enumerate(self._records()):
             capability = record.capability or capability
             if record.kv_total_tokens is not None:
@@ -91,7 +92,11 @@ class LoggedTrace:
             rows = np.array([slots.assign(name) for name in record.ids], dtype=np.int64)
             leaving = [name for name in record.ids if self._last_step[name] == at]
             ended = np.array([slots.get(name) for name in leaving], dtype=np.int64)
-            context = self._context(record, at, rows, capability, total)
+            # The server's own numbers, by which a policy looks for trials in some steps; ascending
+            # even where the recording process was started anew.
+            shift = max(shift, number + 1 - record.step)
+            number = record.step + shift
+            context = self._context(record, number, rows, capability, total)
             yield _logged(record, context, ended)
             for name in leaving:
                 slots.release(name)
@@ -104,7 +109,7 @@ class LoggedTrace:
     def _context(
         self,
         record: RecordedStep,
-        at: int,
+        number: int,
         slots: IntArray,
         capability: Capability,
         kv_total_tokens: int,
@@ -118,7 +123,7 @@ class LoggedTrace:
             )
         batch = len(slots)
         return StepContext(
-            step=at,  # ascending even where the recording process was started anew
+            step=number,
             capability=capability,
             request_ids=record.ids,
             slots=slots,
