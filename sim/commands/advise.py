@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import typer
 
-from adaptive_spec.sim.commands.options import ServerKey, takes
+from adaptive_spec.sim.commands.options import ServerKey, with_options
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
     print_json,
@@ -88,7 +88,7 @@ class AdviseOptions(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-@takes(AdviseOptions)
+@with_options(AdviseOptions)
 def advise(context: typer.Context, options: AdviseOptions) -> None:
     """Is speculation worth it on this traffic: plugin, table or nothing, and how sure is that?
 

@@ -16,7 +16,7 @@ JsonForTable = Annotated[bool, typer.Option("--json", help="Print JSON instead o
 ServerKey = Annotated[str, typer.Option(help="API key. Default: $VLLM_API_KEY.")]
 
 
-def takes(
+def with_options(
     options: type[Options],
 ) -> Callable[[Callable[[typer.Context, Options], None]], Callable[..., None]]:
     """Give a command one option for each field of a struct, and the command the struct.

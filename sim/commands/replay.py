@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import typer
 
-from adaptive_spec.sim.commands.options import takes
+from adaptive_spec.sim.commands.options import with_options
 from adaptive_spec.sim.commands.printing import print_json, progress_bar
 from adaptive_spec.sim.commands.replay_table import print_table
 
@@ -172,7 +172,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
         return _bounded(scenario, self.kmax)
 
 
-@takes(ReplayOptions)
+@with_options(ReplayOptions)
 def replay(context: typer.Context, options: ReplayOptions) -> None:
     """Replay a load against a machine's cost profile, once per policy.
 
