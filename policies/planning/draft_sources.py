@@ -54,7 +54,7 @@ from adaptive_spec.policies.acceptance.lookup_model import LookupModel
 from adaptive_spec.policies.planning.draft_prices import verify_price
 from adaptive_spec.policies.planning.planner import Ahead
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.value import unit_loss
+from adaptive_spec.policies.planning.value_kernels import unit_loss
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level, StepContext
 

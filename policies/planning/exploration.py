@@ -14,11 +14,16 @@ import numpy as np
 
 from adaptive_spec.policies.planning.off_forecast import OffForecast
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.value import DEEPER, FRACTION, FRACTION_OF_NONE, Value
+from adaptive_spec.policies.planning.value import DEEPER, Value
+from adaptive_spec.policies.planning.value_kernels import FRACTION
 from adaptive_spec.policies.step_time.belief import KNEE
 from adaptive_spec.policies.step_time.model import CostModel, load_bin
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
+
+# The first draft of a step is dear, the others are cheap.
+_FRACTION_OF_NONE = 1.0 / 2.0
+"""Share of the requests that verify one draft more where none speculates."""
 
 
 class Explored(NamedTuple):
@@ -62,7 +67,7 @@ class Exploring:
         available = forecast.context.draft_available
         verify, propensity = self._explorer.fill_padding(verify, available), None
         if self._deeper:
-            fraction = FRACTION if verify.any() else FRACTION_OF_NONE
+            fraction = FRACTION if verify.any() else _FRACTION_OF_NONE
             verify, propensity = self._explorer.extend(verify, available, fraction)
         if self._deeper_next:
             depth = self._explorer.deeper(depth)

@@ -110,14 +110,3 @@ def test_a_policy_whose_plan_cannot_run(tmp_path: Path) -> None:
     choice = parse_policy(f"{__name__}:TooMany")
     with pytest.raises(PolicyError, match=r"step 1 of the trace: plan\.verify leaves"):
         evaluate(traced(tmp_path), [choice])
-
-
-def test_steps_keep_the_server_s_numbers_and_ascend_over_a_restart(tmp_path: Path) -> None:
-    folder = traced(tmp_path, steps=5)
-    numbers = [logged.context.step for logged in LoggedTrace(folder).steps()]
-    assert numbers == [logged.record.step for logged in LoggedTrace(folder).steps()]
-    [segment] = folder.iterdir()
-    segment.with_name("steps-9999999999-000000.jsonl").write_text(segment.read_text())
-    both = [logged.context.step for logged in LoggedTrace(folder).steps()]
-    assert both == numbers + [both[len(numbers)] + number - numbers[0] for number in numbers]
-    assert both[len(numbers)] > numbers[-1]

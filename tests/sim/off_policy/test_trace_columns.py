@@ -23,6 +23,7 @@ from adaptive_spec.step import (
     StepOutcome,
 )
 from tests import steps
+from tests.sim.off_policy.test_refusals import traced
 
 CAPABILITY = Capability(level=Level.FULL, max_draft_tokens=4, token_buckets=(8, 16))
 
@@ -127,3 +128,14 @@ def test_what_is_unknown_is_null_and_each_segment_names_the_limits(tmp_path: Pat
     for logged in LoggedTrace(tmp_path).steps():
         opted_out = logged.context.opted_out
         assert opted_out.tolist() == [True, False, False]
+
+
+def test_steps_keep_the_server_s_numbers_and_ascend_over_a_restart(tmp_path: Path) -> None:
+    folder = traced(tmp_path, steps=5)
+    numbers = [logged.context.step for logged in LoggedTrace(folder).steps()]
+    assert numbers == [logged.record.step for logged in LoggedTrace(folder).steps()]
+    [segment] = folder.iterdir()
+    segment.with_name("steps-9999999999-000000.jsonl").write_text(segment.read_text())
+    both = [logged.context.step for logged in LoggedTrace(folder).steps()]
+    assert both == numbers + [both[len(numbers)] + number - numbers[0] for number in numbers]
+    assert both[len(numbers)] > numbers[-1]
