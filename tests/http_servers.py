@@ -36,6 +36,8 @@ def listening(handler: type[Handler]) -> Iterator[ThreadingHTTPServer]:
     """A server on a free port of this machine, until the end of the block."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()

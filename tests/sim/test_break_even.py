@@ -66,7 +66,8 @@ def test_its_best_k_costs_at_most_two_per_cent(
     # K = 0 here runs the drafter's pass, which no speculation leaves out.
     rates[0] = simulate(scenario(clients, acceptance), parse_policy("off")).throughput_tok_s
     assert rates[found.now.k] >= 0.98 * max(rates)
-    assert found.now.batch == pytest.approx(clients, rel=0.1)
+    # A request whose prompt runs does not decode.
+    assert clients - max(1, 0.1 * clients) <= found.now.batch <= clients
 
 
 def test_it_says_what_a_round_must_have_and_has(trace: Path) -> None:

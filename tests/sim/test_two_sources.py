@@ -10,7 +10,7 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.files import load_acceptance
-from adaptive_spec.sim.acceptance.pool import pool, take
+from adaptive_spec.sim.acceptance.pool import pool, select
 from adaptive_spec.sim.drafters.registry import drafter
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.oracle import consult
@@ -65,7 +65,7 @@ def test_rows_of_one_text_are_read_with_both_lists(copying: str) -> None:
     assert data.records == 60
     assert len(data.lookup.right) == len(data.accepted)
     assert data.lookup.right.max() == 20
-    one = take(data, np.array([3]))
+    one = select(data, np.array([3]))
     assert one.lookup.right.tolist() == data.lookup.right[900:1200].tolist()
     alone = load_acceptance([copying], drafter_list="eagle", seed=0, kmax=KMAX)
     mixed = pool([one, alone], seed=0)
