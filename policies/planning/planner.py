@@ -132,7 +132,7 @@ def plan_step(
         )
         best = Admission(verify, int(depth), float(value), float(seconds))
         return Planned(best, found if by_worth or taking_part is not None else None, float(tokens))
-    weights = taking_part if taking_part is None else taking_part.astype(np.float64)
+    weights = None if taking_part is None else taking_part.astype(np.float64)
     by_weights = [weights]
     if batch > 1:
         worth = token_worth(survival, verify_seconds, draft_seconds, capability, taking_part)

@@ -6,9 +6,9 @@ of a request's steps as they are: that of its prompt, and at least one that deco
 that lives n steps the share min(2 / n, 1) of its prompt is a cost per step. With answers of a few
 tokens it is nearly all of it, and makes drafts cheap.
 
-In the judge this is worth 3 % of the time per token of Azure's code requests, as those that decode
-wait for the others' prompts in each of their steps, and costs .4 to 2.9 % of the tokens per second
-where a constant number of clients ask for answers of a few tokens.
+Requests that arrive by themselves with long prompts (Azure's code) need it, as those that decode
+wait for the others' prompts in each of their steps. Where a constant number of clients ask for
+answers of a few tokens, it costs throughput (the judge's cells of short answers).
 """
 
 from __future__ import annotations

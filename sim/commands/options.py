@@ -36,12 +36,12 @@ def with_options(
         parameters = [
             inspect.Parameter("context", kind, annotation=typer.Context),
             *(
-                inspect.Parameter(n, kind, default=d, annotation=hints[n])
-                for n, d in defaults.items()
+                inspect.Parameter(name, kind, default=default, annotation=hints[name])
+                for name, default in defaults.items()
             ),
         ]
         # typer reads both: the order and defaults here, the types there.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__dict__["__signature__"] = inspect.Signature(parameters)
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         return run
 

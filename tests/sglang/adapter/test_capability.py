@@ -49,7 +49,7 @@ class Scheduler:
 
 
 def steered(name: str = "EAGLE", **arguments: Any) -> Any:
-    """What is found of a scheduler whose worker has parameters to steer."""
+    """Return what is found of a scheduler whose worker has parameters to steer."""
     return detect(Scheduler(name, **arguments), SteeredParams(OwnSchedule()))
 
 
