@@ -22,16 +22,21 @@
 # Set
 #   OUT       folder of the results (default out/gpu)
 #   SCRATCH   folder for logs and step traces, which are packed into OUT (default out/gpu-scratch)
-#   PACKED    what benchmarks/judge/gpu/pack.py made (default .gpu/site.tar.xz); without the file, the
+#   PACKED    what benchmarks/judge/gpu/pack.py made (default .gpu/site.tar.xz)
+#   FALLBACK  the same of vLLM 0.26 (pack.py .gpu-0.26 --vllm 0.26.0; default .gpu-0.26/site.tar.xz):
+#             used where PACKED is missing or none of its engines starts. Without either file, the
 #             Python in PYTHON must have vLLM and this project installed
 #   PYTHON    interpreter (default python3)
 #   MODELS    folder of the models, 20 GB (default: /dev/shm if there is room, else /tmp)
 #   SECONDS_LEFT  after which no cell is begun (default 450 and 250)
 #   TINY      --tiny: toy models on a CPU, to try this script
-#   COMPILATION   vLLM's compilation_config (default: vLLM's own)
+#   COMPILATION   vLLM's compilation_config (default: vLLM's own; where no engine starts, graphs
+#             alone, then eager)
 set -u
-PYTHON=${PYTHON:-python3} OUT=${OUT:-out/gpu} PACKED=${PACKED:-.gpu/site.tar.xz} TINY=${TINY:-}
+PYTHON=${PYTHON:-python3} OUT=${OUT:-out/gpu} TINY=${TINY:-} PATH_BEFORE=${PYTHONPATH:-}
+PACKED=${PACKED:-.gpu/site.tar.xz} FALLBACK=${FALLBACK:-.gpu-0.26/site.tar.xz}
 SITE=${SITE:-/tmp/adaptive-spec-site} SCRATCH=${SCRATCH:-out/gpu-scratch}
+COMPILATION=${COMPILATION:-}
 part=${1:-first}
 drafter=eagle; [ "$part" = first ] || drafter=draft
 look_up=ngram_gpu; [ -z "$TINY" ] || look_up=ngram  # the drafter of a CPU
@@ -42,10 +47,18 @@ began=$(date +%s)
 left() { echo $((${SECONDS_LEFT:-$1} - $(date +%s) + began)); }
 say() { echo "$(date +%T) $*"; }
 
-say "unpack"
-if [ -f "$PACKED" ]; then
-  "$PYTHON" benchmarks/judge/gpu/unpack.py "$PACKED" "$SITE" || exit 1
-  export PYTHONPATH="$PWD:$SITE${PYTHONPATH:+:$PYTHONPATH}"
+use_packed() {  # file, folder
+  say "unpack $1"
+  "$PYTHON" benchmarks/judge/gpu/unpack.py "$1" "$2" || return 1
+  export PYTHONPATH="$PWD:$2${PATH_BEFORE:+:$PATH_BEFORE}"
+}
+use_fallback() {
+  # vLLM 0.26 runs EAGLE on runner V2 at a fixed depth.
+  export VLLM_USE_V2_MODEL_RUNNER=0
+  use_packed "$FALLBACK" "$SITE-0.26"
+}
+if [ -f "$PACKED" ]; then use_packed "$PACKED" "$SITE" || exit 1
+elif [ -f "$FALLBACK" ]; then use_fallback || exit 1; FALLBACK=
 fi
 export VLLM_CACHE_ROOT=${VLLM_CACHE_ROOT:-/tmp/vllm-cache}
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/inductor-cache}
@@ -84,13 +97,23 @@ run() {
     *) echo "no part $part: choose first or second"; return 2 ;;
   esac
 }
-run; status=$?
-for fallback in '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}' '{"mode": 0, "cudagraph_mode": "NONE"}'; do
-  [ "$status" -eq 3 ] || break  # an engine has started
-  keep
-  COMPILATION=$fallback
+run_until_one_starts() {
+  compilation=$COMPILATION
   run; status=$?
-done
+  for COMPILATION in '{"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}' \
+    '{"mode": 0, "cudagraph_mode": "NONE"}'; do
+    [ "$status" -eq 3 ] || break  # an engine has started
+    keep
+    run; status=$?
+  done
+  COMPILATION=$compilation
+}
+run_until_one_starts
+if [ "$status" -eq 3 ] && [ -f "$FALLBACK" ]; then
+  # One file has results of one version.
+  mv "$OUT/results.jsonl" "$OUT/nothing_started.jsonl"; rm -f "$SCRATCH/results.jsonl"
+  use_fallback && run_until_one_starts
+fi
 keep
 say "done, status $status"
 exit "$status"

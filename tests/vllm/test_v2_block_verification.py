@@ -53,7 +53,7 @@ def check_rounds(v2: V2Engines, calls: int) -> None:
 @pytest.mark.statistics
 @pytest.mark.timeout(0)
 def test_rounds_have_the_law_of_the_enumeration(v2: V2Engines) -> None:
-    check_rounds(v2, 5_000 // CALL)
+    check_rounds(v2, 100_000 // CALL)
 
 
 @pytest.mark.long  # greedy requests are verified as ever

@@ -62,8 +62,15 @@ def main(arguments: list[str] | None = None) -> int:
     results.add("about", about)
     results.add(f"run/{now}", {"stages": given.stage})
     results.add("options", msgspec.to_builtins(options) | {"rungs": bench.rungs})
+
+    def nothing_started() -> bool:
+        return bool(bench.fleet.failed) and bench.ours not in bench.fleet.started
+
     try:
         for name in given.stage:
+            if nothing_started():
+                # Each further stage would try every engine again, for minutes of a lent GPU.
+                break
             print(f"##### {name}, {bench.left:.0f} s left", flush=True)
             try:
                 STAGES[name](bench)
@@ -72,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         bench.fleet.close()
         write_page(out)
-    if bench.fleet.failed and bench.ours not in bench.fleet.started:
+    if nothing_started():
         return NOTHING_STARTED
     return 1 if bench.fleet.failed else 0
 

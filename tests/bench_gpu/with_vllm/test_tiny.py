@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -29,8 +30,8 @@ HALF_A_LINE = b'{"key": "sweep/eagle/t0.8/2/none/0", "result": {"tok'
 MEASURED_ONCE = "identity/eagle"
 
 
-def lines(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+def lines(out: Path, name: str = "results.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / name).read_text().splitlines()]
 
 
 def start(out: Path, models: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -41,7 +42,7 @@ def start(out: Path, models: Path, *arguments: str) -> subprocess.Popen[bytes]:
         )
 
 
-def call(part: str, out: Path, models: Path) -> None:
+def call(part: str, out: Path, models: Path, **other: str) -> None:
     """Run a part of the script of the first minutes, as on a GPU machine, with toy models."""
     environment = os.environ | {
         "OUT": str(out),
@@ -51,6 +52,7 @@ def call(part: str, out: Path, models: Path) -> None:
         "PYTHON": sys.executable,
         "SECONDS_LEFT": str(int(SECONDS)),
         "TINY": "--tiny",
+        **other,
     }
     command = ["sh", "benchmarks/judge/first_call.sh", part]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -145,6 +147,32 @@ def test_every_file_of_the_two_calls_is_there(finished: Path) -> None:
     assert "graphs/draft_model/t0.8/16/fixed5/0" in found
     assert "identity/ngram" in found
     assert "sweep/ngram/t0.8/2/goodput warm/0" in found
+
+
+def pack(folder: Path, name: str, text: str) -> str:
+    """Pack a site folder of one file."""
+    file, packed = folder / "site" / name, folder / "site.tar.xz"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    with tarfile.open(packed, "w:xz") as archive:
+        archive.add(folder / "site", ".")
+    return str(packed)
+
+
+@pytest.mark.engine
+def test_a_vllm_that_does_not_start_is_replaced(tmp_path: Path, models: Path) -> None:
+    """By what the fallback has: nothing, so that the environment's vLLM runs."""
+    broken = pack(tmp_path / "broken", "vllm/__init__.py", "raise ImportError('no such symbol')")
+    fallback = pack(tmp_path / "fallback", "empty.txt", "")
+    out, site = tmp_path / "out", str(tmp_path / "unpacked")
+    call("first", out, models, PACKED=broken, FALLBACK=fallback, SITE=site, SECONDS_LEFT="60")
+    found = Results(out / "results.jsonl").found
+    assert {"engine/eagle-ours", MEASURED_ONCE} <= set(found)
+    assert not [key for key in found if key.startswith("failed/")]
+    first = Counter(line["key"] for line in lines(out, "nothing_started.jsonl"))
+    # Of three ways to compile: each tries each engine in one stage only.
+    assert first["failed/smoke"] == 3
+    assert not [key for key in first if key.startswith(("engine/", "failed/sweep"))]
 
 
 @pytest.mark.engine

@@ -9,7 +9,7 @@ import numpy as np
 
 DEPTH = 3
 CALL = 100
-"""Requests of one call of vLLM's function; each takes about a tenth of a second."""
+"""Requests of one call of vLLM's function; each takes about a fortieth of a second."""
 
 Counts = dict[int, Counter[tuple[tuple[int, ...], int]]]
 """By K: how often each (emitted tokens, accepted drafts) came out."""
