@@ -42,7 +42,7 @@ from adaptive_spec.policies.planning.exploration import Explorer, Exploring
 from adaptive_spec.policies.planning.value import Value
 from adaptive_spec.policies.step_time.model import CostModel, load_bin
 from adaptive_spec.policy import Policy, build_policy
-from adaptive_spec.step import Capability, FloatArray
+from adaptive_spec.step import Capability, FloatArray, IntArray
 from benchmarks.policy_loop import KMAX, World, run
 
 SCORES = (
@@ -97,7 +97,11 @@ class TrueTimes(CostModel):
         return seconds
 
     def goodput_covariance(
-        self, batch_size: int, context_tokens: int, drafts: list[int], depths: list[int]
+        self,
+        batch_size: int,
+        context_tokens: int,
+        drafts: IntArray | list[int],
+        depths: IntArray | list[int],
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Seconds [A] of these steps; nothing about them is uncertain."""
         seconds = [

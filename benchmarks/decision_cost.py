@@ -172,7 +172,7 @@ class Load:
 def work(policy: str, form: str, batch: int, case: str, bad: tuple[int, int]) -> None:
     """Run the steps that each line of the input asks for, and print times and plans."""
     importlib.import_module("adaptive_spec.policies.goodput")  # declares every kernel
-    kernels = importlib.import_module("adaptive_spec.policies.kernels.kernel")
+    kernels: Any = importlib.import_module("adaptive_spec.policies.kernels.kernel")
     refused, convert = [0], kernels._as_compiled_for
 
     def counted(argument: Any) -> Any:
@@ -244,8 +244,8 @@ def cost(trees: list[Path], cell: Cell, blocks: int) -> dict[str, Any]:
         build.close()
     if builds[1].refused:
         raise SystemExit(f"{cell}: compiled loops refused {builds[1].refused} arguments")
-    times = np.array(spent) / 1e3
-    parts = {"plan": times[..., 0], "observe": times[..., 1], "both": times.sum(axis=2)}
+    took = np.array(spent) / 1e3
+    parts = {"plan": took[..., 0], "observe": took[..., 1], "both": took.sum(axis=2)}
     found: dict[str, Any] = {**cell._asdict(), "refused by the base": builds[0].refused}
     for name, each in parts.items():
         figures = {

@@ -95,7 +95,9 @@ class Bench:
 
         self._scheduler = scheduler
         self._shared = hooks.SHARED
-        self._params = params_of(scheduler.draft_worker)
+        params = params_of(scheduler.draft_worker)
+        assert params is not None
+        self._params = params
         self._forward = Stopwatch(scheduler.model_worker.forward_batch_generation)
         scheduler.model_worker.forward_batch_generation = self._forward
         self._arms: dict[str, Arm] = {}

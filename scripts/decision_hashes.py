@@ -205,8 +205,8 @@ def main() -> int:
             different += changed
             print(line + ("   DIFFERENT" if changed else ""), flush=True)
     if expected is not None:
-        changed = f"{different} of these runs decide otherwise; if they should, write the file anew"
-        print(changed if different else "all decide alike")
+        message = f"{different} of these runs decide otherwise; if they should, write the file anew"
+        print(message if different else "all decide alike")
     return 1 if different else 0
 
 

@@ -153,7 +153,7 @@ def _of(group: str, entry: _Entry) -> Iterator[Cell]:
         pieces = [Piece(piece[0], piece[1], tuple(piece[2:])) for piece in entry.pieces]
         if clients:
             pieces = [Piece(clients, entry.requests or max(4 * clients, 40))]
-        words = [] if entry.engine == VLLM else [entry.engine]
+        words: list[str] = [] if entry.engine == VLLM else [entry.engine]
         words += [device, method, "+".join(records), entry.load, f"{clients}" if clients else ""]
         words += [f"noise {noise:g}"] if noise else []
         yield Cell(

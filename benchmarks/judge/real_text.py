@@ -15,7 +15,7 @@ import msgspec
 
 from .arms import GOODPUT, NONE
 from .cells import load_cells
-from .main import ROOT
+from .processes import ROOT
 from .results import RESULTS
 from .rows import WARM, Row, RowFile
 

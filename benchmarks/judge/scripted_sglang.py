@@ -102,7 +102,7 @@ class ScriptedSglang:
         self.scheduler: Any = _scheduler()
         self._attached: Any = None
         self._arm: Arm
-        self._results = deque[tuple[int, Any, Any]]()
+        self._results = deque[tuple[Any, Any, int]]()
         self._launched = 0
 
     @property
@@ -190,6 +190,7 @@ class ScriptedSglang:
         requests = list(batch.reqs)
         before = [len(request.output_ids_through_stop) for request in requests]
         work = self.recorder.arrived(key)
+        assert work is not None, "SGLang launches no batch without tokens"
         self.scheduler.process_batch_result(batch, result)
         found = []
         for request, known in zip(requests, before, strict=True):

@@ -115,7 +115,7 @@ class Script:
         from adaptive_spec.adapters.vllm.draft_signal.values import WANTED, DraftSignals
 
         shows = self.texts[names[0]].lines.confidence is not None
-        wanted = self.reads_confidence and getattr(output, WANTED, 2)
+        wanted = getattr(output, WANTED, 2) if self.reads_confidence else 0
         if not shows or not depth or not wanted:
             return None
         confidence = np.array([self.texts[name].confidence(depth) for name in names])

@@ -45,7 +45,8 @@ class Reference:
         """Return the first turn in the chat template."""
         said = [{"role": "user", "content": instruction.turns[0]}]
         text = self.tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
-        return self.tokenizer.encode(text)
+        tokens: list[int] = self.tokenizer.encode(text)
+        return tokens
 
     def answer(self, prompt: list[int], most: int) -> list[int]:
         """Answer greedily."""
@@ -53,7 +54,8 @@ class Reference:
             torch.tensor([prompt]), max_new_tokens=most, do_sample=False,
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         )  # fmt: skip
-        return made[0, len(prompt) :].tolist()
+        tokens: list[int] = made[0, len(prompt) :].tolist()
+        return tokens
 
     def perplexity(self, text: str) -> float:
         """Return exp of the mean cross-entropy per token."""

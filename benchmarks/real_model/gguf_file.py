@@ -40,7 +40,8 @@ def q4_1(raw: NDArray[np.uint8]) -> Array:
     scale, least = raw[:, :4].view(np.float16).astype(np.float32).T
     packed = raw[:, 4:]
     digits = np.concatenate([packed & 15, packed >> 4], axis=1).astype(np.float32)
-    return (digits * scale[:, None] + least[:, None]).reshape(-1)
+    weights: Array = digits * scale[:, None] + least[:, None]
+    return weights.reshape(-1)
 
 
 def q8_0(raw: NDArray[np.uint8]) -> Array:

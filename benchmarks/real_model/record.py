@@ -181,7 +181,7 @@ def main() -> None:
         chosen = [each for each in rows if each.temperature == heat]
         arrays = record(head, chosen, target.config["eos_token_id"])
         file = given.out / f"real_text_t{heat:g}.npz"
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
         print(f"{file}: {file.stat().st_size / 1e3:.0f} kB\n{summary_of(arrays)}", flush=True)
 
 

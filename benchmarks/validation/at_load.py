@@ -141,7 +141,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """What the ratio is of."""
         if self.measure == "throughput":
             return result.throughput_tok_s
-        return 1.0 / result.tpot_ms.mean
+        tpot = result.tpot_ms.mean
+        assert tpot is not None, "requests have more than one token"
+        return 1.0 / tpot
 
     def own_length(self, clients: int, k: int) -> float:
         """Accepted length of this text alone.
