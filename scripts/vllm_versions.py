@@ -1,6 +1,7 @@
 """Run the tests marked `every_version` on vLLM versions other than the installed one.
 
     python scripts/vllm_versions.py VERSION... [--http] [--quick]
+    python scripts/vllm_versions.py VERSION... --only EXPRESSION     # as of pytest -k, with output
 
 Needs the environment `vllm` (`scripts/environments.py vllm`). A version's CPU wheel is unzipped
 into a folder in front of PYTHONPATH; vLLM 0.27 to 0.32 share torch. Of a version without a CPU
@@ -63,15 +64,15 @@ def compiled_parts(version: str) -> list[Path]:
     return sorted(package.glob("*.so"))
 
 
-def run(version: str, markers: str) -> int:
-    """Run the selected tests on a version; pytest's exit status."""
+def run(version: str, *selected: str) -> int:
+    """Run the tests that options of pytest select on a version; pytest's exit status."""
     folders = [ROOT, overlay(version), *([unpacked(*ALSO[version])] if version in ALSO else [])]
     path = os.pathsep.join((*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])))
     pytest = [python_of("vllm"), *"-m pytest -q --timeout=900 --durations=10".split()]
     # What vLLM keeps of a model class is of one version: two of them would renew it in turn.
     cache = {"VLLM_CACHE_ROOT": str(environments_folder() / "wheels" / f"cache-{version}")}
     return subprocess.run(
-        [*pytest, "-m", markers, "tests/vllm"],
+        [*pytest, *selected, "tests/vllm"],
         cwd=ROOT,
         env={**ENVIRONMENT, **cache, **os.environ, "PYTHONPATH": path},
         check=False,
@@ -84,17 +85,21 @@ def main() -> int:
     parser.add_argument("versions", nargs="+", metavar="VERSION")
     parser.add_argument("--http", action="store_true", help="tests over HTTP, too")
     parser.add_argument("--quick", action="store_true", help="without the long tests")
+    parser.add_argument("--only", metavar="EXPRESSION", help="tests by name, whatever their marks")
     arguments = parser.parse_args()
     markers = "every_version" if arguments.http else "every_version and not http"
     if arguments.quick:
         markers += " and not long"
+    selected = ("-m", markers)
+    if arguments.only:
+        selected = ("-s", "-k", arguments.only)
     status = 0
     for version in arguments.versions:
         compiled = HYBRIDS.get(version)
         marked = f" (hybrid: compiled parts of {compiled})" if compiled else ""
         print(f"##### vLLM {version}{marked} #####", flush=True)
         try:
-            status |= run(version, markers)
+            status |= run(version, *selected)
         except DownloadError as error:
             print(f"error: {error}")
             status = 1
