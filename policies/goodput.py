@@ -28,9 +28,8 @@ from adaptive_spec.policies.acceptance.change_detection import ChangeDetector
 from adaptive_spec.policies.acceptance.hazard_model import survival_of
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
-from adaptive_spec.policies.planning.draft_prices import verify_prices
 from adaptive_spec.policies.planning.draft_sources import DraftSources, LookupAlone
-from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_prices
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import (
     Capability,
@@ -134,19 +133,23 @@ class LearnedAcceptance:
             self._admission.late = False
             signal = model.confidence.signal(context.confidence)
             model.confidence.see(signal)
-        by_drafter = model.hazard(context.slots, context.task)
-        chosen = self._sources.choose(context, by_drafter, model.lookup)
-        if signal is not None and chosen.from_lookup is not None:
-            signal = np.where(chosen.from_lookup, np.nan, signal)
+        hazard, from_lookup, ahead = model.hazard(context.slots, context.task), None, None
+        without_drafter = False
+        if context.lookup_available is not None:
+            without_drafter = step_times.ready and self._lookup_alone.pays(context)
+            chosen = self._sources.choose(context, hazard, model.lookup)
+            context, hazard, from_lookup, ahead = chosen
+            if signal is not None and from_lookup is not None:
+                signal = np.where(from_lookup, np.nan, signal)
         return Drafts(
-            context=chosen.context,
-            survival=survival_of(chosen.hazard),
+            context=context,
+            survival=survival_of(hazard),
             notes=() if signal is None else (signal.T,),
-            hazard=chosen.hazard,
+            hazard=hazard,
             live=signal,
-            from_lookup=chosen.from_lookup,
-            ahead=chosen.ahead,
-            without_drafter=step_times.ready and self._lookup_alone.pays(context),
+            from_lookup=from_lookup,
+            ahead=ahead,
+            without_drafter=without_drafter,
         )
 
     def forecast_made(self, forecast: StepForecast) -> None:

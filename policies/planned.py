@@ -22,21 +22,15 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.per_request import lowest_of
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.break_even_table import BreakEven, BreakEvenTable
-from adaptive_spec.policies.planning.draft_kernels import value_of
+from adaptive_spec.policies.planning.cold_trial import ColdTrial
 from adaptive_spec.policies.planning.explanation import EVERY_STEPS, Worth, explanation
-from adaptive_spec.policies.planning.exploration import (
-    ColdTrial,
-    Explorer,
-    Exploring,
-    first_k,
-    measuring,
-)
-from adaptive_spec.policies.planning.off_forecast import OffForecast
-from adaptive_spec.policies.planning.planner import Ahead
+from adaptive_spec.policies.planning.exploration import Explorer, Exploring, first_k, measuring
+from adaptive_spec.policies.planning.planner import Ahead, value_of
 from adaptive_spec.policies.planning.prompt_share import PromptShare
-from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
+from adaptive_spec.policies.planning.step_forecast import OffForecast, StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.value import Value
 from adaptive_spec.policies.step_time.belief import SavedBelief
@@ -183,7 +177,9 @@ class PlannedPolicy:
         self._profile = load_profile(Path(profile)) if isinstance(profile, str) else profile
         self._saved_belief: SavedBelief | None = None
         self._seed = seed
-        self._tpot = TpotTargets(tpot_allowance)
+        self._tpot_allowance = tpot_allowance
+        self._tpot: TpotTargets | None = None
+        """None until a request asks for a TPOT."""
         load_kernels()
         self._capability: Capability | None = None
         self._restored: State | None = None
@@ -219,10 +215,9 @@ class PlannedPolicy:
 
     def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
         context = drafts.context
-        late = self._tpot.late(context)
-        prompts = self._cost.prefill_seconds(self._prompts.tokens)
-        if prompts:
-            shared = context.shared_seconds + prompts
+        late = self._late(context)
+        if self._prompts.tokens:
+            shared = context.shared_seconds + self._cost.prefill_seconds(self._prompts.tokens)
             context = msgspec.structs.replace(context, shared_seconds=shared)
         forecast = forecast_step(
             context,
@@ -250,8 +245,17 @@ class PlannedPolicy:
             seconds = forecast.compared_seconds(plan)
             self._modes.ran(seconds=seconds, tokens=forecast.counted(plan.predicted_tokens))
         if late is not None and plan.mode is Mode.ON and timed is None:
+            assert self._tpot is not None
             plan = self._tpot.raised(plan, forecast, late)
         return plan
+
+    def _late(self, context: StepContext) -> BoolArray | None:
+        """Return [B] whether each request is behind its TPOT target; None if none is."""
+        if not self._tpot_allowance or not lowest_of(context.tpot_target) < math.inf:
+            return None
+        if self._tpot is None:
+            self._tpot = TpotTargets(self._tpot_allowance)
+        return self._tpot.late(context)
 
     def _plan_on(self, forecast: StepForecast, drafts: Drafts) -> SpecPlan:
         """Plan a step that speculates; sometimes one draft more for some requests."""
@@ -287,14 +291,15 @@ class PlannedPolicy:
 
     def _timed(self, forecast: StepForecast) -> SpecPlan | None:
         """A step that measures a K, or no drafter, if one is worth it."""
-        if self._cold_trial.due(forecast, self._modes.request_seconds):
+        trial = self._cold_trial
+        if trial is not None and trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
         best = OffForecast(forecast).best_uniform()[0] if self._modes.wants_a_trial else None
         return self._exploring.measured(forecast, self._acceptance.observations, best)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
-        context, before = forecast.context, self._modes.mode
-        if self._cold_trial.pays(forecast) is False:
+        context, before, trial = forecast.context, self._modes.mode, self._cold_trial
+        if trial is not None and trial.pays(forecast) is False:
             self._modes.found_out(OffForecast(forecast), context.batch_size)
         mode = self._modes.step(
             OffForecast(forecast),
@@ -303,7 +308,7 @@ class PlannedPolicy:
             prompts=context.prefill_tokens > 0 or self._prompts.recent,
             now=context.now,
             ready=self._knows_enough(context.capability)
-            and not self._cold_trial.recovering(context),
+            and not (trial is not None and trial.recovering(context)),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
             # Only the probe's requests show acceptance as it is now.
@@ -358,7 +363,8 @@ class PlannedPolicy:
                 samples=int(np.count_nonzero(outcome.verified)),
                 accepted=int(np.count_nonzero(outcome.accepted)),
             )
-        self._tpot.emitted(outcome.slots, outcome.emitted)
+        if self._tpot is not None:
+            self._tpot.emitted(outcome.slots, outcome.emitted)
         self._modes.lengths.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
         probe = plan.mode is Mode.OFF_WARM  # OFF_COLD verifies copied drafts only
@@ -378,7 +384,8 @@ class PlannedPolicy:
             self._acceptance.forget(slots)
             self._modes.ended(slots)
             self._prompts.ended(slots)
-        self._tpot.forget(slots)
+        if self._tpot is not None:
+            self._tpot.forget(slots)
 
     # -------------------------------------------------------------------- state
 
@@ -459,7 +466,7 @@ class PlannedPolicy:
         self._modes = ModeMachine(capability)
         self._break_even = BreakEvenTable(capability, self._cost)
         self._prompts = PromptShare()
-        self._cold_trial = ColdTrial(capability, self._cost)
+        self._cold_trial = ColdTrial(self._cost) if ColdTrial.needed(capability) else None
         self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None

@@ -51,10 +51,9 @@ import numpy as np
 from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policies.acceptance.hazard_model import survival_of
 from adaptive_spec.policies.acceptance.lookup_model import LookupModel
-from adaptive_spec.policies.planning.draft_prices import verify_price
 from adaptive_spec.policies.planning.planner import Ahead
-from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.value_kernels import unit_loss
+from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
+from adaptive_spec.policies.planning.value import unit_loss
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level, StepContext
 
@@ -106,8 +105,6 @@ class LookupAlone:
     def pays(self, context: StepContext) -> bool:
         """Whether this step leaves the drafter's pass out. If so, all its requests are given up."""
         capability = context.capability
-        if context.lookup_available is None:
-            return False
         if not (capability.off_pass and capability.cold_off and capability.steers_depth):
             return False
         slots = context.slots

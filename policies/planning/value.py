@@ -17,22 +17,29 @@ no longer than what is told lasts: the steps in which the belief drifts by s_a.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from adaptive_spec.per_request import sum_of
-from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.value_kernels import (
+from adaptive_spec.policies.kernels import INTS, kernel
+from adaptive_spec.policies.planning.loops import (
+    EVIDENCE_KEPT,
+    FRACTION,
     HAZARD_DRIFT,
-    actions_of,
-    grow,
-    net_gains,
-    told_of,
+    LONG,
+    UNKNOWN,
+    actions_loop,
+    grow_loop,
+    net_gains_loop,
+    told_loop,
 )
+from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.step_time.model import UNSURE, CostModel, load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepContext
 
+_REPEATS: FloatArray = np.array([1.0, 4.0, 16.0])
 _LEAST_HORIZON, _HORIZON = 60.0, 500.0
 """Steps in which what a trial tells is of use."""
 _LEAST_NET = 0.05
@@ -220,3 +227,184 @@ class Value:
         cold = actions.depths[-1] < 0
         admitted = max(self._admitted, 0.0)
         return net_gains(*outlook, admitted, float(horizon), actions.plan, bool(cold))
+
+
+@kernel(f"void(float64[::1], int64[::1], int64[::1], {INTS})", grow_loop)
+def grow(age: FloatArray, seen: IntArray, kept: IntArray, observations: IntArray) -> None:
+    """Count a step for positions [Kmax] that were not observed in it, in place.
+
+    Where acceptance has changed, its model counts anew: then few of the earlier observations are
+    kept.
+    """
+    anew = observations < seen
+    kept[anew] = np.minimum(seen[anew], EVIDENCE_KEPT)
+    age += 1.0
+    age[observations > seen] = 0.0
+    seen[:] = observations
+
+
+@kernel(
+    "Tuple((float64[:, ::1], float64[:, ::1], int64[::1], int64[::1], float64[::1]))("
+    f"float64[:, :], {INTS}, {INTS}, int64[::1], float64[::1], boolean, int64, int64, boolean)",
+    actions_loop,
+)
+def actions_of(
+    survival: FloatArray,
+    possible: IntArray,
+    ours: IntArray,
+    ks: IntArray,
+    found: FloatArray,
+    steers: bool,
+    depth: int,
+    deeper: int,
+    cold: bool,
+) -> tuple[FloatArray, FloatArray, IntArray, IntArray, FloatArray]:
+    """Return accepted, observed, verified, depths and hazard of `Actions`.
+
+    The order is: each K; the plan; one draft more for some requests; no drafter, which is no trial:
+    other trials show whether it is better.
+
+    Args:
+        survival: [Kmax, B]
+        possible: [B] drafts that the next step could use.
+        ours: [B] drafts that the plan verifies.
+        ks: [plan] of the ladder.
+        found: [plan] share of the drafts of each that the drafter finds.
+        steers: the engine steers the depth.
+        depth: D of the plan.
+        deeper: position of the draft more; Kmax: there is none.
+        cold: the engine can leave the drafter out.
+    """
+    kmax, batch = survival.shape
+    position = np.arange(kmax)[:, None]
+    reached = np.ones_like(survival)
+    reached[1:] = survival[:-1]
+    inside = position < possible
+    by_all = (survival * inside).sum(axis=1), (reached * inside).sum(axis=1)
+    drafts = np.concatenate(([0], np.cumsum(np.count_nonzero(inside, axis=1))))
+    plan = position < ours
+    by_plan = (survival * plan).sum(axis=1), (reached * plan).sum(axis=1)
+    use = (position[:, 0] < ks[:, None]) * found[:, None]
+    verified, depths = [*(found * drafts[ks]), ours.sum()], [*ks] if steers else [kmax] * len(ks)
+    depths.append(depth)
+    more: list[FloatArray] = []
+    if deeper < kmax:
+        some = max(FRACTION, 1.0 / batch)
+        more.append(some * (position[:, 0] == deeper))
+        verified.append(verified[-1] + max(int(some * batch), 1))
+        depths.append(min(depth + 1, kmax))
+    none = []
+    if cold:
+        none.append(np.zeros(kmax))
+        verified.append(0)
+        depths.append(-1)
+    accepted, observed = (
+        np.array([*use * every, own, *(own + share * every for share in more), *none])
+        for every, own in zip(by_all, by_plan, strict=True)
+    )
+    rate = by_all[0] / np.maximum(by_all[1], 1e-9)
+    hazard = np.minimum(np.maximum(rate, 1e-3), 1.0 - 1e-3)
+    return accepted, observed, np.array(verified).astype(np.int64), np.array(depths), hazard
+
+
+@kernel(
+    "Tuple((float64[::1], float64[:, :, ::1], float64[::1]))(float64[:, ::1], float64[:, ::1],"
+    " float64[::1], float64[:, ::1], float64[:, ::1], float64[::1], float64[::1], int64, int64)",
+    told_loop,
+)
+def told_of(
+    times: FloatArray,
+    drift: FloatArray,
+    noise: FloatArray,
+    accepted: FloatArray,
+    observed: FloatArray,
+    hazard: FloatArray,
+    unsure: FloatArray,
+    taking_part: int,
+    plan: int,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return tokens, change and drifts of `Outlook`.
+
+    Args:
+        times: [A, A] covariance of ln seconds.
+        drift: [A, A] by which it grows in a step.
+        noise: [A] relative variance of a measured step.
+        accepted: [A, Kmax] as in `Actions`.
+        observed: [A, Kmax] likewise.
+        hazard: [Kmax] likewise.
+        unsure: [Kmax] variance of the logit of each position.
+        taking_part: requests whose tokens count.
+        plan: which of the actions the plan is.
+    """
+    tokens = taking_part + accepted.sum(axis=1)
+    # d ln tokens / d logit of a position: all later tokens need it.
+    later = np.cumsum(accepted[:, ::-1], axis=1)[:, ::-1]
+    slope = later * (1.0 - hazard) / tokens[:, None]
+    slope = slope - slope[plan]
+    told = UNKNOWN * observed * hazard * (1.0 - hazard)
+    n = _REPEATS[:, None]
+    # [n, A, A] and [n, 1, Kmax]: covariance and variance after n steps of the plan.
+    by_plan = times[plan] / np.sqrt(max(times[plan, plan], 0.0) + noise[plan] / n)
+    after = times - by_plan[:, :, None] * by_plan[:, None, :]
+    unsure = 1.0 / (1.0 / unsure + n * told[plan])[:, None, :]
+    left = unsure - 1.0 / (1.0 / unsure + n[:, :, None] * told)  # [n, E, Kmax]
+    apart = after - after[:, plan, None, :]  # [n, A, E]
+    change = apart**2 / (np.diagonal(after, axis1=1, axis2=2) + noise / n)[:, None, :]
+    change = change + slope**2 @ left.transpose(0, 2, 1)
+    drifts = np.diag(drift) + drift[plan, plan] - 2.0 * drift[plan]
+    drifts = drifts + HAZARD_DRIFT * (slope**2).sum(axis=1)
+    return tokens, np.sqrt(np.maximum(change, 1e-16)), drifts
+
+
+@kernel(
+    "float64[:, ::1](float64[::1], float64[::1], float64[:, :, ::1], float64[::1], float64,"
+    " float64, int64, boolean)",
+    net_gains_loop,
+)
+def net_gains(
+    seconds: FloatArray,
+    tokens: FloatArray,
+    change: FloatArray,
+    drifts: FloatArray,
+    admitted: float,
+    horizon: float,
+    plan: int,
+    cold: bool,
+) -> FloatArray:
+    """Return gain minus cost, in steps, of n runs of each action: [n, A].
+
+    Args:
+        seconds: [A] as in `Outlook`.
+        tokens: [A] likewise.
+        change: [n, A, E] likewise.
+        drifts: [A] likewise.
+        admitted: ln goodput that a K of the ladder lacks, as no draft is chosen by confidence.
+        horizon: steps in which what a trial tells is of use.
+        plan: which of the actions the plan is.
+        cold: the last action is no drafter.
+    """
+    ks = slice(0, plan)
+    value = np.log(tokens / seconds)
+    gap = np.maximum(value[plan] - value, 0.0)
+    gap[ks] += admitted
+    longest = np.full(len(gap), horizon)
+    if cold:
+        gap[-1] = abs(value[plan] - value[-1])
+        longest[-1] *= LONG
+    lasts = change**2 / np.maximum(drifts, 1e-12)[:, None]
+    each = change * unit_loss(gap[:, None] / change) * np.minimum(longest[:, None], lasts)
+    lost = seconds / seconds[plan] - tokens / tokens[plan]
+    lost[ks] += admitted
+    net: FloatArray = each.max(axis=1) - _REPEATS[:, None] * np.maximum(lost, 0.0)
+    net[:, plan] = 0.0
+    if cold:
+        net[:, -1] = 0.0
+    return net
+
+
+def unit_loss(distance: FloatArray) -> FloatArray:
+    """E max(z - distance, 0) of a standard normal z."""
+    density = np.exp(-0.5 * distance * distance) / math.sqrt(2.0 * math.pi)
+    erf = np.fromiter(map(math.erf, (distance / math.sqrt(2.0)).ravel().tolist()), np.float64)
+    result: FloatArray = density - distance * 0.5 * (1.0 - erf.reshape(distance.shape))
+    return np.maximum(result, 0.0)

@@ -22,8 +22,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
-from adaptive_spec.policies.planning.draft_prices import verify_price
-from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
 from adaptive_spec.policies.regression.hazards import FittedHazards
 from adaptive_spec.policies.regression.model_file import RegressionModel, default_model, load_model
 from adaptive_spec.policies.step_time.model import CostModel

@@ -255,7 +255,9 @@ class ModeMachine:
         self._now = now
         self._steps += 1
         self._batch_sizes.append(batch_size)
-        self._schedule.guess_cost(self._off_seconds)
+        if not self._schedule.probes:
+            # Until one has been made: as if it took a dozen steps at a tenth of their time.
+            self._schedule.probe_cost = self._off_seconds
         if not self._can_stop:
             return self.mode
         if self.mode is Mode.ON:

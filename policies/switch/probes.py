@@ -136,7 +136,8 @@ class ProbeSchedule:
     """Time of the next probe.
 
     Attributes:
-        probe_cost: seconds that a probe costs; a guess until one has been made.
+        probes: number of probes so far.
+        probe_cost: seconds that a probe costs; a guess of the owner's until one has been made.
         off_since: start of t_off.
         next_probe: when the next one is due.
     """
@@ -145,14 +146,9 @@ class ProbeSchedule:
         self.probe_cost = 0.0
         self.off_since = -math.inf
         self.next_probe = 0.0
-        self._probes = 0
+        self.probes = 0
         self._last_probe = 0.0
         self._load = 0
-
-    def guess_cost(self, off_seconds: float) -> None:
-        """Assume, before the first probe, that it takes a dozen steps at a tenth of their time."""
-        if not self._probes:
-            self.probe_cost = off_seconds
 
     def begin(self, now: float, load: int, gain: float, *, afresh: bool) -> None:
         """Speculation stops at a batch of `load` requests; `afresh` starts t_off at 0."""
@@ -179,7 +175,7 @@ class ProbeSchedule:
         jumped = self.next_probe - now > _SLOWEST_PROBE_SECONDS
         if now < self.next_probe and not jumped:
             return False
-        self._probes += 1
+        self.probes += 1
         return True
 
     def probed(self, now: float, cost: float, gain: float) -> None:

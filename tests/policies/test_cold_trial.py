@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.planning.exploration import ColdTrial
+from adaptive_spec.policies.planning.cold_trial import ColdTrial
 from adaptive_spec.policies.planning.step_forecast import forecast_step
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.sim.policy_choice import parse_policy
@@ -90,7 +90,7 @@ def test_a_trial_waits_until_as_much_may_be_lost_as_it_costs(lifetime: float) ->
     ran = msgspec.structs.replace(measured(8, 2, 4, 0.03), batch_tokens=24)
     for _ in range(30):
         cost.learn(ran)
-    trial = ColdTrial(FIXED, cost)
+    trial = ColdTrial(cost)
     survival = np.repeat(0.3 ** np.arange(1.0, 5.0)[:, None], 8, axis=1)
     forecast = forecast_step(step_context(1, [4] * 8, capability=FIXED), survival, cost)
     steps = next(n for n in range(1, 5000) if trial.due(forecast, lifetime))

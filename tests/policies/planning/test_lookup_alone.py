@@ -129,9 +129,8 @@ def test_prompts_meet_the_drafter() -> None:
     assert alone.pays(at(1))
 
 
-def test_without_a_second_source_nothing_is_left_out() -> None:
+def test_a_drafter_that_cannot_be_left_out_runs() -> None:
     alone = after(20, [True])
-    assert not alone.pays(context(0, [KMAX]))
     fixed = msgspec.structs.replace(FULL, cold_off=False)
     assert not alone.pays(msgspec.structs.replace(at(1), capability=fixed))
 

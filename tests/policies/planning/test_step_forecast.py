@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.policies.planning.draft_prices import (
+from adaptive_spec.policies.planning.planner import Admission
+from adaptive_spec.policies.planning.step_forecast import (
+    StepForecast,
     convex_slopes,
+    forecast_step,
     verify_price,
     verify_prices,
 )
-from adaptive_spec.policies.planning.planner import Admission
-from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import FloatArray, Mode, StepContext
 from tests import steps

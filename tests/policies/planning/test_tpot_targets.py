@@ -156,10 +156,8 @@ def test_only_requests_behind_their_target_are_late() -> None:
     assert targets.late(later) is None
 
 
-def test_without_targets_or_allowance_nobody_is_late() -> None:
+def test_without_targets_nobody_is_late() -> None:
     assert TpotTargets(0.02).late(context(0)) is None
-    asked = context(0, now=1.0, tpot_target=np.full(3, 1e-6))
-    assert TpotTargets(0.0).late(asked) is None
 
 
 def test_drafts_that_are_at_hand_and_dearer_than_those_wanted_are_left_out() -> None:

@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
-from adaptive_spec.policies.planning.value import DEEPER, Actions, Outlook, Value
-from adaptive_spec.policies.planning.value_kernels import actions_of, grow, net_gains, told_of
+from adaptive_spec.policies.planning.value import (
+    DEEPER,
+    Actions,
+    Outlook,
+    Value,
+    actions_of,
+    grow,
+    net_gains,
+    told_of,
+)
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepOutcome
 from tests.policies.planning.test_step_forecast import FULL, context
