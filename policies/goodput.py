@@ -125,7 +125,7 @@ class LearnedAcceptance:
         """[Kmax] number of observations of each position."""
         return self.model.observations
 
-    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+    def predict_drafts(self, context: StepContext, step_times: CostModel) -> Drafts:
         """Return the survival of the drafts, of the better source for each request."""
         model = self.model
         signal: FloatArray | None = None
@@ -174,7 +174,7 @@ class LearnedAcceptance:
         verify, survival = self._admission.admit(forecast, drafts.hazard, drafts.live)
         return Choice(verify, depth, reason, survival)
 
-    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+    def learn_acceptance(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Learn from a finished step; whether acceptance has changed."""
         model, outcome, context = self.model, step.outcome, step.context
         signal: FloatArray | None = None
@@ -189,9 +189,11 @@ class LearnedAcceptance:
         if looked_up is not None:  # copied drafts say nothing about the drafter
             verified, accepted = np.where(looked_up, 0, verified), np.where(looked_up, 0, accepted)
         self._learn_lookup(step, step_times)
-        model.learn(outcome.slots, verified, accepted, context.task, signal)
+        model.learn_outcomes(outcome.slots, verified, accepted, context.task, signal)
         learned = model.history
-        return self._change.observe(learned.surprise, learned.expected_variance, learned.observed)
+        return self._change.add_surprise(
+            learned.surprise, learned.expected_variance, learned.observed
+        )
 
     def widen(self, *, centre: bool = False) -> None:
         """Trust the past less."""
@@ -228,8 +230,8 @@ class LearnedAcceptance:
         if step.plan.mode is Mode.ON:
             survival = survival_of(model.hazard(outcome.slots, context.task))
             copied = survival_of(model.lookup.hazard(outcome.slots, context.lookup_match))
-            self._lookup_alone.learn(step, step_times, survival, copied)
-        model.lookup.learn(
+            self._lookup_alone.learn_times(step, step_times, survival, copied)
+        model.lookup.learn_copied(
             outcome.slots,
             context.lookup_available,
             context.lookup_match,

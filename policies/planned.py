@@ -2,7 +2,7 @@
 
 One step, read top to bottom:
 
-1. look: `Acceptance.look` says how probable it is that each draft is accepted;
+1. predict: `Acceptance.predict_drafts` says how probable it is that each draft is accepted;
 2. forecast: tokens and seconds of every plan, and the best one (`planning.step_forecast`);
 3. switch: is speculation on, warm or cold (`switch.modes`)?
 4. value: is a step due that measures something (`planning.value`)?
@@ -64,7 +64,7 @@ class Drafts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         context: the step as it is to be planned; with two sources, the drafts chosen among them.
         survival: [Kmax, B] probability that all drafts up to a position are accepted, from finished
             steps only.
-        notes: arrays by request that `Acceptance.learn` needs back; see `SpecPlan.notes`.
+        notes: arrays by request that `learn_acceptance` needs back; see `SpecPlan.notes`.
         hazard: [Kmax, B] acceptance of a draft whose predecessors were accepted, from finished
             steps only; None where `choose` does not use it.
         live: [Kmax, B] what `choose` reads of the drafter's confidence; None without confidence.
@@ -115,19 +115,19 @@ class Acceptance(Protocol):
         """Begin on an engine, knowing nothing."""
         ...
 
-    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+    def predict_drafts(self, context: StepContext, step_times: CostModel) -> Drafts:
         """Return what is known of the drafts of a step that decodes."""
         ...
 
     def forecast_made(self, forecast: StepForecast) -> None:
-        """Take up the forecast of the step that `look` has just described."""
+        """Take up the forecast of the step that `predict_drafts` has just described."""
         ...
 
     def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
         """Choose the drafts to verify; `least_depth` is the smallest D > 0 the engine can run."""
         ...
 
-    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+    def learn_acceptance(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Learn from a finished step; whether acceptance has changed."""
         ...
 
@@ -198,7 +198,7 @@ class PlannedPolicy:
             self._start(context.capability)
         if context.batch_size == 0:
             return self._plan_prompts(context)
-        drafts = self._acceptance.look(context, self._cost)
+        drafts = self._acceptance.predict_drafts(context, self._cost)
         context = drafts.context
         if self._cost.ready:
             plan = self._plan_forecast(drafts)
@@ -261,7 +261,7 @@ class PlannedPolicy:
         """Plan a step that speculates; sometimes one draft more for some requests."""
         best = forecast.best
         if drafts.without_drafter:
-            return forecast.plan(best.verify, 0, Mode.OFF_COLD, "look-up alone")
+            return forecast.predicted_plan(best.verify, 0, Mode.OFF_COLD, "look-up alone")
         choice = self._acceptance.choose(forecast, drafts, self._exploring.probe_depth)
         verify, depth, reason = choice.verify, choice.draft_depth, choice.reason
         self._last_depth = depth
@@ -279,7 +279,7 @@ class PlannedPolicy:
         k_ahead = self._exploring.k_ahead
         if k_ahead is not None:
             depth, reason, measures = k_ahead, f"drafting {k_ahead} to measure it", True
-        plan = forecast.plan(
+        plan = forecast.predicted_plan(
             verify, depth, Mode.ON, reason, propensity, tokens=tokens, measures=measures
         )
         if tokens is not None and k_ahead is None:
@@ -351,12 +351,12 @@ class PlannedPolicy:
         outcome = step.outcome
         self._prompts.ran(outcome)
         self._break_even.drafted = outcome.draft_depth > 0
-        if self._acceptance.learn(step, self._cost):
+        if self._acceptance.learn_acceptance(step, self._cost):
             self._acceptance.widen()
             self._modes.acceptance_changed()
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
-        if self._cost.learn(outcome, cold=cold):
+        if self._cost.learn_step_time(outcome, cold=cold):
             self._modes.costs_changed()
         if self._modes.probing:
             self._modes.scored(

@@ -168,7 +168,7 @@ class ConfidenceEffect:
         result: FloatArray = self.weight[:, None] * signal
         return result
 
-    def learn(
+    def learn_weights(
         self, signal: FloatArray, hazard: FloatArray, verified: IntArray, accepted: IntArray
     ) -> None:
         """Take up z [Kmax, B] of one step's drafts, their hazards given it, and outcomes [B]."""

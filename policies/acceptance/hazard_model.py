@@ -42,7 +42,7 @@ _DAMPING = 0.25
 """Damping of a step: a position moves by less than 1 / 0.25 logits."""
 
 
-def _learn_loop(
+def _update_effects_loop(
     hazard: FloatArray,
     slots: IntArray,
     verified: IntArray,
@@ -120,9 +120,9 @@ def _learn_loop(
     f"Tuple((float64, float64, int64, float64[:, ::1], float64[:, ::1]))(float64[:, :], {INTS},"
     f" {INTS}, {INTS}, float64[::1], float64[::1], int64[::1], float64[:, ::1], float64[:, ::1],"
     " float64[::1], float64[::1])",
-    _learn_loop,
+    _update_effects_loop,
 )
-def learn(
+def update_effects(
     hazard: FloatArray,
     slots: IntArray,
     verified: IntArray,
@@ -401,7 +401,7 @@ class TaskEffects:
         known = (task >= 0) & (self.number[place] == task)
         return np.where(known, self.effect[place], 0.0)
 
-    def learn(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
+    def add_outcomes(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
         """Take up sums [B] of y - h and h (1 - h) over the drafts of each request."""
         highest = highest_of(task)
         if highest < 0:
@@ -614,7 +614,7 @@ class HazardModel:
             otherwise,
         )
 
-    def learn(
+    def learn_outcomes(
         self,
         hazard: FloatArray,
         slots: IntArray,
@@ -627,7 +627,7 @@ class HazardModel:
         correction = None
         if self._outliers is not None and task is not None and highest_of(task) >= 0:
             correction = self._correction(self._outliers, hazard, slots, verified, accepted, task)
-        self.surprise, self.expected_variance, self.observed, slopes, unknown = learn(
+        self.surprise, self.expected_variance, self.observed, slopes, unknown = update_effects(
             hazard,
             slots,
             verified,
@@ -645,7 +645,7 @@ class HazardModel:
             self.position_effect += correction.sum(axis=1) / self._position_evidence
             unknown[0] += correction.sum(axis=0)
         if task is not None:
-            self.tasks.learn(task, unknown[0], unknown[1])
+            self.tasks.add_outcomes(task, unknown[0], unknown[1])
 
     def forget(self, slots: IntArray) -> None:
         """Clear the rows of ended requests."""
@@ -680,7 +680,7 @@ class HazardModel:
             effects.prior_variance,
         )
         if task is not None:
-            self.tasks.learn(task, by_request[0], by_request[1])
+            self.tasks.add_outcomes(task, by_request[0], by_request[1])
 
     def start_from(self, other: HazardModel) -> None:
         """Begin with the position effects of another model, not trusting them much."""

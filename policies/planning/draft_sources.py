@@ -130,7 +130,7 @@ class LookupAlone:
         self._given_up[slots] = 1
         return True
 
-    def learn(
+    def learn_times(
         self, step: FinishedStep, cost: CostModel, survival: FloatArray, survival_copied: FloatArray
     ) -> None:
         """Take up a step that ran the drafter.

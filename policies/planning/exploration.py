@@ -110,10 +110,10 @@ class Exploring:
         self._drop()
         if not modes.probing:
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
-            return forecast.plan(none, 0, modes.plan_mode, "speculation does not pay")
+            return forecast.predicted_plan(none, 0, modes.plan_mode, "speculation does not pay")
         verify, propensity = self._explorer.some(context.draft_available, modes.probe_requests)
         depth, mode = self.probe_depth, modes.plan_mode
-        return forecast.plan(verify, depth, mode, "probing", propensity, measures=True)
+        return forecast.predicted_plan(verify, depth, mode, "probing", propensity, measures=True)
 
     def _drop(self) -> None:
         self.k_ahead, self._deeper_next = None, False

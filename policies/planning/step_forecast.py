@@ -149,7 +149,7 @@ class StepForecast(NamedTuple):
         """Seconds by which a plan is compared with others: no prompts, with other work."""
         return plan.predicted_seconds - self._besides
 
-    def plan(
+    def predicted_plan(
         self,
         verify: IntArray,
         depth: int,

@@ -88,7 +88,7 @@ class TpotTargets:
             reason = f"{reason}, {RAISED}"
         if not reached:
             reason = f"{reason}, {OUT_OF_REACH}"
-        return forecast.plan(
+        return forecast.predicted_plan(
             verify, depth, plan.mode, reason, plan.propensity, measures=plan.measures
         )
 

@@ -729,7 +729,7 @@ class Belief:
         prompts = float(self.coefficients[PREFILL]) * outcome.prefill_tokens / expected
         return self.noise + (_PROMPT_ERROR * min(prompts, 1.0)) ** 2
 
-    def learn(self, outcome: StepOutcome, features: FloatArray, seconds: float) -> bool:
+    def learn_step_time(self, outcome: StepOutcome, features: FloatArray, seconds: float) -> bool:
         """Take up a step's time; True if step times have jumped."""
         self._steps += 1
         (

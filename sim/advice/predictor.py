@@ -65,21 +65,21 @@ class Predictor:
         """
         self._drawn = self._resampled[:resamplings]
         self._changes = self._every_change if complete else []
-        self._runs.make(
+        self._runs.run_missing(
             (half, each, clients)
             for half in HALVES
             for each in (self._none, *self._static, self._warm)
             for clients in (*self._loads, *self._beyond)
         )
         own = {half: self._tuned(half) for half in HALVES}
-        self._runs.make(
+        self._runs.run_missing(
             (half, each, clients)
             for half in HALVES
             for each in (own[_OTHER[half]], self._ours, *self._present)
             for clients in self._loads
         )
         native = self._best_native(own)
-        self._runs.make(self._paired_runs(own, native))
+        self._runs.run_missing(self._paired_runs(own, native))
         return self._advice(own, native)
 
     def _tuned(self, half: str) -> SetUp:
@@ -93,7 +93,7 @@ class Predictor:
             msgspec.structs.replace(each, name=f"{each.name} {number}")
             for number, each in enumerate(candidates)
         ]
-        self._runs.make((half, each, clients) for each in named for clients in self._loads)
+        self._runs.run_missing((half, each, clients) for each in named for clients in self._loads)
         tried = [self._speed(half, each.name) for each in named]
         return candidates[int(np.argmax(tried))]
 

@@ -22,8 +22,8 @@ class Runs:
         self._worlds = worlds
         self._outcomes: dict[tuple[str, str, int], Outcome] = {}
 
-    def make(self, wanted: Iterable[Run]) -> None:
-        """Make these runs; those made before are skipped."""
+    def run_missing(self, wanted: Iterable[Run]) -> None:
+        """Simulate these runs; those simulated before are skipped."""
         for world, set_up, clients in wanted:
             key = world, set_up.name, clients
             if key not in self._outcomes:

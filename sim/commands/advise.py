@@ -148,13 +148,13 @@ def _predicted(places: list[Path], options: dict[str, Any], fleet: Fleet) -> tup
             if not bar.console.is_terminal and (line := lines.line(done, total)):
                 bar.console.print(line, highlight=False)
 
-        def look(predicted: Predicted) -> None:
+        def note_first_look(predicted: Predicted) -> None:
             early.append(predicted)
             said = predicted.conclude(fleet).verdict.sentence
             _note(f"first look, {predicted.resamplings} resamplings: {said}", bar.console)
 
         try:
-            return predict(places, **options, progress=advance, first_look=look), False
+            return predict(places, **options, progress=advance, first_look=note_first_look), False
         except KeyboardInterrupt:
             if not early:
                 raise

@@ -83,7 +83,7 @@ class Arrivals:
     def up_to(self, now: float) -> None:
         """Take in what has arrived by now. Raises ConfigError for a load beyond all bounds."""
         while self._load.next_arrival() <= now:
-            request = self._load.take()
+            request = self._load.take_request()
             # It must fit when it is alone, with its last token.
             if request.prompt_tokens + request.output_tokens > self._pool.tokens:
                 self._reject(request, now)

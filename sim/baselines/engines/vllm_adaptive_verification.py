@@ -158,7 +158,7 @@ class VllmAcceptanceEstimator:
         """Return [B, Kmax] acceptance for log-odds [B, Kmax]; nan stays nan."""
         return sigmoid(self.slope * features + self.intercept)
 
-    def learn(
+    def add_judged(
         self, features: FloatArray, predicted: FloatArray, verified: IntArray, accepted: IntArray
     ) -> None:
         """Add a step's judged drafts, and refit every 100 steps.
@@ -241,12 +241,12 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         """Return the estimator's acceptance."""
         return self._estimator.predict(log_odds(confidence))
 
-    def learn(self, step: FinishedStep) -> None:
+    def learn_outcomes(self, step: FinishedStep) -> None:
         """Learn from the step's predictions and outcomes."""
         confidence, outcome = step.context.confidence, step.outcome
         if step.plan.notes and confidence is not None:
             (predicted,) = step.plan.notes
-            self._estimator.learn(
+            self._estimator.add_judged(
                 log_odds(confidence), predicted, outcome.verified, outcome.accepted
             )
 

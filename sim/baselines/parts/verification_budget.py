@@ -49,7 +49,7 @@ class BudgetedVerification(StatelessPolicy, ABC):
     """Policy of full drafts, a budget from old confidences, and live ranking within it.
 
     Subclasses convert the drafter's confidence to acceptance (`calibrated`), learn from outcomes
-    (`learn`) and may provide cost tables (`seconds`).
+    (`learn_outcomes`) and may provide cost tables (`seconds`).
     """
 
     def __init__(self, profile: str | None) -> None:
@@ -67,7 +67,7 @@ class BudgetedVerification(StatelessPolicy, ABC):
     def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
         """Return [B, Kmax] acceptance from max q, given that earlier drafts were accepted."""
 
-    def learn(self, step: FinishedStep) -> None:
+    def learn_outcomes(self, step: FinishedStep) -> None:
         """Learn from a finished step, beyond its duration; its plan's note is `calibrated`."""
 
     def seconds(self, context: StepContext) -> FloatArray:
@@ -111,7 +111,7 @@ class BudgetedVerification(StatelessPolicy, ABC):
         """Learn the step's duration and accepted drafts."""
         if self._capability is not None:
             self._times.record(step.outcome)
-            self.learn(step)
+            self.learn_outcomes(step)
 
     def forget(self, slots: IntArray) -> None:
         """Reset these slots: new requests are expected to accept all drafts."""

@@ -62,7 +62,7 @@ def predicted(drafts: float, requests: int) -> FloatArray:
 def learn(alone: LookupAlone, copies: list[bool], accepted: float, copied: float) -> None:
     survival = predicted(accepted, len(copies))
     survival_copied = np.where(copies, 1.0, predicted(copied, len(copies)))
-    alone.learn(took(copies), Timed(FULL), survival, survival_copied)
+    alone.learn_times(took(copies), Timed(FULL), survival, survival_copied)
 
 
 def after(
@@ -230,6 +230,6 @@ def test_a_request_that_ends_after_promising_look_ups_does_not_raise() -> None:
     promised[:, 0] = 1.0
     for _ in range(20):
         alone.pays(at(2))
-        alone.learn(took([False, False], accepted=0), cost, np.zeros((KMAX, 2)), promised)
+        alone.learn_times(took([False, False], accepted=0), cost, np.zeros((KMAX, 2)), promised)
     assert alone._alone[np.array([0])][0] < 0.0
     alone.forget(np.arange(2))

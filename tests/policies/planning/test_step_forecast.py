@@ -113,6 +113,6 @@ def test_other_work_that_a_step_costs_favours_more_drafts_for_it() -> None:
     assert beside.best.verify.sum() > alone.best.verify.sum()
     for forecast in (alone, beside):
         verify, depth = forecast.best.verify, forecast.best.draft_depth
-        plan = forecast.plan(verify, depth, Mode.ON, "")
+        plan = forecast.predicted_plan(verify, depth, Mode.ON, "")
         assert plan.predicted_seconds == pytest.approx(0.010 + 0.002 * verify.sum())
         assert forecast.compared_seconds(plan) == pytest.approx(forecast.best.seconds)

@@ -63,7 +63,11 @@ def planned(
     costs.ragged_penalty = penalty
     forecast = forecast_step(step, survival, costs)
     best = forecast.best
-    return forecast, forecast.plan(best.verify, best.draft_depth, Mode.ON, "planned"), random
+    return (
+        forecast,
+        forecast.predicted_plan(best.verify, best.draft_depth, Mode.ON, "planned"),
+        random,
+    )
 
 
 def seconds_of(forecast: StepForecast, plan: SpecPlan) -> float:
@@ -187,7 +191,7 @@ def test_drafts_that_are_at_hand_and_dearer_than_those_wanted_are_left_out() -> 
     )
     survival = np.full((4, 1), 0.9)
     forecast = forecast_step(of, survival, Stairs(np.random.default_rng(0), 1, 4))  # type: ignore[arg-type]
-    none = forecast.plan(np.zeros(1, dtype=np.int64), 0, Mode.ON, "planned")
+    none = forecast.predicted_plan(np.zeros(1, dtype=np.int64), 0, Mode.ON, "planned")
     raised = TpotTargets(0.05).raised(none, forecast, np.array([True]))
     assert raised.verify.tolist() == [0]
     assert raised.draft_depth == 3

@@ -47,7 +47,7 @@ class Engine:
         seconds = 0.01 + 1e-5 * (BATCH * (1 + k) + more) + 5e-4 * max(depth, 1)
         noise = float(np.exp(0.03 * self._random.standard_normal()))
         ran: StepOutcome = step(BATCH, k, depth, seconds * noise)
-        self.cost.learn(msgspec.structs.replace(ran, batch_tokens=BATCH * (1 + k) + more))
+        self.cost.learn_step_time(msgspec.structs.replace(ran, batch_tokens=BATCH * (1 + k) + more))
 
     def forecast(self, hazard: float = 0.6) -> StepForecast:
         """Of a step of now."""

@@ -65,7 +65,7 @@ def theirs_and_ours(
     ours = [coefficients(estimator)]
     for step in range(len(features)):
         predicted = estimator.predict(features[step])
-        estimator.learn(features[step], predicted, verified[step], accepted[step])
+        estimator.add_judged(features[step], predicted, verified[step], accepted[step])
         if (step + 1) % REFIT_STEPS == 0:
             ours.append(coefficients(estimator))
     return list(zip(theirs, ours, strict=True))
