@@ -196,7 +196,7 @@ class LearnedAcceptance:
         )
 
     def widen(self, *, centre: bool = False) -> None:
-        """Trust the past less."""
+        """Trust the past less; see `Acceptance.widen`."""
         self.model.widen(centre=centre)
 
     def forget(self, slots: IntArray) -> None:

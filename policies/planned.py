@@ -5,7 +5,7 @@ One step, read top to bottom:
 1. predict: `Acceptance.predict_drafts` says how probable it is that each draft is accepted;
 2. forecast: tokens and seconds of every plan, and the best one (`planning.step_forecast`);
 3. switch: is speculation on, warm or cold (`switch.modes`)?
-4. value: is a step due that measures something (`planning.value`)?
+4. trial: is a step worth running for what it tells (`planning.trials`)?
 5. plan: the best plan, among the drafts at hand as the acceptance model chooses them.
 
 A finished step goes the other way: acceptance, step times, switch. `goodput`, `regression` and
@@ -32,7 +32,7 @@ from adaptive_spec.policies.planning.planner import Ahead, value_of
 from adaptive_spec.policies.planning.prompt_share import PromptShare
 from adaptive_spec.policies.planning.step_forecast import OffForecast, StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
-from adaptive_spec.policies.planning.value import Value
+from adaptive_spec.policies.planning.trials import Trials
 from adaptive_spec.policies.step_time.belief import SavedBelief
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
@@ -54,7 +54,7 @@ _LEAST_STEPS, _LEAST_STATELESS = 60, 24
 """Steps timed before speculation may stop; fewer for a drafter without a state."""
 
 _WRONG = 0.2
-"""Least relative error of a probe's predicted step times that is no noise."""
+"""Relative error of a probe's step times beyond which the belief about them is widened."""
 
 
 class Drafts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -120,7 +120,7 @@ class Acceptance(Protocol):
         ...
 
     def forecast_made(self, forecast: StepForecast) -> None:
-        """Take up the forecast of the step that `predict_drafts` has just described."""
+        """Read the forecast of the step whose drafts `predict_drafts` has just predicted."""
         ...
 
     def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
@@ -132,7 +132,7 @@ class Acceptance(Protocol):
         ...
 
     def widen(self, *, centre: bool = False) -> None:
-        """Trust the past less; `centre`: what is known of requests holds for all of them."""
+        """Trust the past less; `centre`: move the mean effect of the requests to the positions."""
         ...
 
     def forget(self, slots: IntArray) -> None:
@@ -243,7 +243,10 @@ class PlannedPolicy:
             plan = timed or self._plan_on(forecast, drafts)
         if plan.predicted_seconds > 0.0:
             seconds = forecast.compared_seconds(plan)
-            self._modes.ran(seconds=seconds, tokens=forecast.counted(plan.predicted_tokens))
+            self._modes.add_planned_step(
+                seconds=seconds, tokens=forecast.counted(plan.predicted_tokens)
+            )
+        # Whether speculation pays was judged by the plan without targets; a trial stays as it is.
         if late is not None and plan.mode is Mode.ON and timed is None:
             assert self._tpot is not None
             plan = self._tpot.raised(plan, forecast, late)
@@ -282,15 +285,16 @@ class PlannedPolicy:
         plan = forecast.predicted_plan(
             verify, depth, Mode.ON, reason, propensity, tokens=tokens, measures=measures
         )
+        # A trial of a K lacks this gain, as it admits no drafts by confidence.
         if tokens is not None and k_ahead is None:
             seconds = forecast.compared_seconds(plan)
             better = forecast.counted(tokens) / forecast.counted(forecast.best_tokens)
             better *= forecast.best.seconds / seconds
-            self._exploring.value.ran(math.log(better))
+            self._exploring.trials.add_admission_gain(math.log(better))
         return plan
 
     def _timed(self, forecast: StepForecast) -> SpecPlan | None:
-        """A step that measures a K, or no drafter, if one is worth it."""
+        """Return a trial: a uniform K, or a step without the drafter. None if none is worth it."""
         trial = self._cold_trial
         if trial is not None and trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
@@ -300,7 +304,7 @@ class PlannedPolicy:
     def _mode_of(self, forecast: StepForecast) -> Mode:
         context, before, trial = forecast.context, self._modes.mode, self._cold_trial
         if trial is not None and trial.pays(forecast) is False:
-            self._modes.found_out(OffForecast(forecast), context.batch_size)
+            self._modes.stop_after_cold_trial(OffForecast(forecast), context.batch_size)
         mode = self._modes.step(
             OffForecast(forecast),
             batch_size=context.batch_size,
@@ -327,7 +331,7 @@ class PlannedPolicy:
         return (self._profile is not None and not cost.changes) or cost.samples >= least
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
-        """Requests whose prompt ends in this step are drafted for as the others were."""
+        """Plan a step of prompts only: draft to the depth of the last decode step."""
         modes = self._modes
         depth = context.engine_k if self._last_depth is None else self._last_depth
         modes.prompts_only(now=context.now)
@@ -349,7 +353,7 @@ class PlannedPolicy:
         if self._capability is None:
             return
         outcome = step.outcome
-        self._prompts.ran(outcome)
+        self._prompts.add_step(outcome)
         self._break_even.drafted = outcome.draft_depth > 0
         if self._acceptance.learn_acceptance(step, self._cost):
             self._acceptance.widen()
@@ -371,6 +375,7 @@ class PlannedPolicy:
         if probe and outcome.verified.any() and plan.predicted_seconds > 0.0:
             error = abs(outcome.seconds / plan.predicted_seconds - 1.0)
             self._probe_error = min(self._probe_error, error)
+        # The surplus tells of the prediction only where the plan ran as it was made.
         heeded = self._modes.heeds_surplus and plan.mode is Mode.ON and predicted > 0.0
         if heeded and outcome.slots.size and bool((outcome.verified == plan.verify).all()):
             surplus = float(outcome.emitted.mean()) - predicted / outcome.batch_size
@@ -411,7 +416,7 @@ class PlannedPolicy:
         forecast = self._explained
         if forecast is None:
             return {}
-        numbers = explanation(forecast, self._exploring.value.uncertain(forecast))
+        numbers = explanation(forecast, self._exploring.trials.uncertain(forecast))
         numbers["switch"] = self._modes.snapshot()
         if self._modes.mode is not Mode.ON:
             now = forecast.context.now
@@ -467,7 +472,9 @@ class PlannedPolicy:
         self._break_even = BreakEvenTable(capability, self._cost)
         self._prompts = PromptShare()
         self._cold_trial = ColdTrial(self._cost) if ColdTrial.needed(capability) else None
-        self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
+        self._exploring = Exploring(
+            Explorer(capability, self._seed), Trials(capability, self._cost)
+        )
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None
         if restored is not None:

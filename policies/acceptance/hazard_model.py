@@ -10,12 +10,11 @@ Per-position rates are biased as soon as K differs between requests, because K t
 acceptance; fitting all effects jointly, by residuals y - h, is not. The b_j are updated once per
 step for the whole batch (one after the other they diverge at large batches).
 
-A request that turns bad is verified until u_i has followed; one that turns good while nothing is
-verified for it goes unseen. Among requests that are known, failures are in the majority therefore,
-and b_j and v_t learn from each request by the share of u_i's prior variance that is left. Requests
-that are known need neither: their own effects make up for what is wrong with them. Those that come
-and go teach the b_j most, so that a stream of short requests moves them; what others have shown of
-themselves lasts in a_ij.
+A request that turns bad is verified until u_i has followed. One that turns good while nothing is
+verified for it is not seen. So the outcomes of known requests hold too many failures, and b_j and
+v_t learn from each request by the share of u_i's prior variance that is left. A known request needs
+neither, because its own effects correct them. Short requests teach the b_j most, so that a stream
+of them moves the b_j; what longer requests have shown stays in their a_ij.
 """
 
 from __future__ import annotations
@@ -688,7 +687,7 @@ class HazardModel:
         self._position_evidence = np.minimum(other._position_evidence, 20.0)
 
     def widen(self, evidence: float, *, centre: bool = False) -> None:
-        """Trust the past less; `centre`: what is known of requests holds for all of them."""
+        """Trust the past less; `centre`: move the mean effect of the requests to the positions."""
         if centre:
             of_all, of_first, of_later = self.effects.centre()
             self.position_effect[0] += of_all + of_first

@@ -1,17 +1,16 @@
 """Schedule of steps without the drafter, a few for each doubling of the load.
 
-Where the depth is fixed and the drafter has a state, each step pays for the same passes,
-whatever K is. Their time cannot be told from that of the rest then, and nothing says what no
-speculation would bring: the pass of a block drafter may take a tenth of a step with one
-request, and two thirds of it with a hundred. A few steps without the drafter tell. They are not
-free: the requests alive have lost their drafter, and decode without drafts to their end.
+Where the depth is fixed and the drafter has a state, each step pays for the same passes, whatever K
+is. Then their time cannot be separated from the rest of the step, and how fast a step without
+speculation would be is unknown: the pass of a block drafter may take a tenth of a step with one
+request, and two thirds of it with a hundred. A few steps without the drafter measure it. They are
+not free: the requests alive lose their drafter, and decode without drafts to their end.
 
-So these steps are made once two sums say so. What may have been lost so far is counted as if
-the passes took as long as a drafter of half the target's work does. What the steps cost is half
-a request's lifetime at the goodput of K = 0. Staking as much as the answer costs loses at most
-twice the best (ski rental), and where speculation gains more than leaving the drafter out
-could, it never comes to that. Two loads, timed so, tell the time of a pass and its share by
-request.
+So these steps run once the possible loss reaches their cost (ski rental: at most twice the loss of
+the best choice). The possible loss is counted as if the passes took as long as those of a drafter
+of half the target's work. The cost is half a request's lifetime at the gain of speculation over K =
+0. Where speculation gains more than leaving the drafter out could, the sum stays below the cost.
+Two loads timed so give the time of a pass and its share by request.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ _LARGEST_DRAFTER = 0.5
 """Work of the largest drafter, relative to its target's for as many tokens."""
 _LEAST_REST = 0.1
 """Share of a step at K = 0 that the target takes at least."""
-# By then K and acceptance of the load are known.
+# K and acceptance of the load are known after so many.
 _LEAST_STEPS = 100
 """Steps of a load before its first step without the drafter."""
 _STEPS = 8
 """Steps in a row; the first alone has cost the requests their drafter."""
 _MEMORY_STEPS = 50.0
+"""Time constant of the means of a load's plans (steps)."""
 _REMEMBERED_STEPS = 2000.0
 """Steps whose gains and losses count together: one bad request is no reason."""
 _MARGIN = 0.01
@@ -89,9 +89,9 @@ class ColdTrial:
         return True
 
     def pays(self, forecast: StepForecast) -> bool | None:
-        """Whether speculation pays, asked once when the steps without drafter are timed; or None.
+        """Return whether speculation pays, once the steps without the drafter are timed; else None.
 
-        The requests alive have lost their drafter by then, so it is the plans before that count.
+        The requests alive have lost their drafter by then, so the plans before the trial count.
         """
         if not self._unjudged or self._left:
             return None

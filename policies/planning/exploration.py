@@ -1,6 +1,6 @@
 """Steps that measure something: trials, steps without drafting, probes while off.
 
-`policies.planning.value` chooses the trial; here the choice becomes a plan. A step verifies what
+`policies.planning.trials` chooses the trial; here the choice becomes a plan. A step verifies what
 the step before has drafted, so a trial takes two steps. Requests that verify another draft than the
 planner wants are drawn independently of anything about their drafts, and the probability of the
 draw is returned as a propensity.
@@ -14,7 +14,7 @@ import numpy as np
 
 from adaptive_spec.policies.planning.loops import FRACTION
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.value import DEEPER, Value
+from adaptive_spec.policies.planning.trials import DEEPER, Trials
 from adaptive_spec.policies.step_time.belief import KNEE
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
@@ -45,17 +45,17 @@ class Exploring:
 
     Args:
         explorer: draws requests.
-        value: chooses trials.
+        trials: chooses them.
     """
 
-    def __init__(self, explorer: Explorer, value: Value) -> None:
-        self._explorer, self.value = explorer, value
+    def __init__(self, explorer: Explorer, trials: Trials) -> None:
+        self._explorer, self.trials = explorer, trials
         self.k_ahead: int | None = None
         """K that this step drafts for, to be measured in the next."""
         self._deeper = self._deeper_next = False
 
     def extended(self, forecast: StepForecast, verify: IntArray, depth: int) -> Explored:
-        """The plan with padding filled and, in a trial of acceptance, one draft more for some.
+        """Return the plan with padding filled; in a trial of acceptance some get one draft more.
 
         Args:
             forecast: of the step.
@@ -85,7 +85,7 @@ class Exploring:
             wanted: K to be measured next, whatever it is worth.
         """
         context, best = forecast.context, forecast.best
-        now, trial = self.k_ahead, self.value.best_trial(forecast, observations)
+        now, trial = self.k_ahead, self.trials.best_trial(forecast, observations)
         if wanted is not None:
             trial = wanted
         self._deeper, self._deeper_next = self._deeper_next, trial == DEEPER
@@ -95,17 +95,17 @@ class Exploring:
         depth = best.draft_depth if self.k_ahead is None else self.k_ahead
         verify = np.minimum(context.draft_available, now)
         possible = int(np.minimum(context.draft_possible, now).sum())
-        self.value.tried(now, int(verify.sum()) / max(possible, 1))
+        self.trials.note_share_found(now, int(verify.sum()) / max(possible, 1))
         return measuring(context, verify, depth, Mode.ON, f"measuring K = {now}")
 
     def without_drafter(self, context: StepContext) -> SpecPlan:
-        """Neither drafts nor the pass that keeps the drafter's state."""
+        """Return a plan without drafts and without the pass that keeps the drafter's state."""
         self._drop()
         none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
         return measuring(context, none, 0, Mode.OFF_COLD, "measuring a step without the drafter")
 
     def while_off(self, forecast: StepForecast, modes: ModeMachine) -> SpecPlan:
-        """K = 0 for all; while probing, one draft for a few."""
+        """Return the plan of a step while speculation is off: K = 0, or a probe of a few."""
         context = forecast.context
         self._drop()
         if not modes.probing:
@@ -166,7 +166,7 @@ class Explorer:
         self._random = np.random.default_rng(seed)
 
     def deeper(self, depth: int) -> int:
-        """The next depth the engine can run."""
+        """Return the smallest depth above this one that the engine can run; else this one."""
         above = [k for k in self._capability.uniform_values if k > depth]
         return above[0] if above else depth
 
@@ -181,7 +181,7 @@ class Explorer:
         can = verify < available
         chosen = can & (self._random.random(batch) < fraction)
         if not chosen.any() and can.any():
-            # Small batches: at least one, each as likely.
+            # A small batch may draw nobody: then one request is drawn, each as likely.
             chosen[self._random.choice(np.flatnonzero(can))] = True
         count = max(int(can.sum()), 1)
         likely = fraction + (1.0 - fraction) ** count / count
@@ -189,9 +189,9 @@ class Explorer:
         return verify + chosen, propensity
 
     def some(self, available: IntArray, requests: int) -> tuple[IntArray, FloatArray]:
-        """The mildest K for a few random requests (at level UNIFORM for all), 0 for the others.
+        """Return the smallest K >= 1 for a few random requests, 0 for the others, and propensities.
 
-        Also their propensities [B].
+        At level UNIFORM all requests get that K. [B] each.
         """
         k = self.deeper(0)
         if self._capability.level is Level.UNIFORM:
@@ -207,7 +207,7 @@ class Explorer:
         return verify, propensity
 
     def fill_padding(self, verify: IntArray, available: IntArray) -> IntArray:
-        """Use the padding of a captured batch size: more drafts at no cost."""
+        """Return K_i with drafts added that fill the captured batch size, at no cost."""
         buckets = self._capability.token_buckets
         if not buckets or self._capability.level is Level.UNIFORM:
             return verify

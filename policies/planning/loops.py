@@ -1,6 +1,6 @@
 """Kernels of the planner and of the search for a trial as loops, which numba compiles.
 
-`planner` and `value` hold the same computations in numpy, which define them, and the mathematics.
+`planner` and `trials` hold the same computations in numpy, which define them, and the mathematics.
 Constants that both forms use stand here: the disk cache goes by the file of a loop.
 """
 
@@ -185,8 +185,10 @@ def value_loop(values: FloatArray, verify: IntArray) -> float:
     return total
 
 
-def grow_loop(age: FloatArray, seen: IntArray, kept: IntArray, observations: IntArray) -> None:
-    """Compute `value.grow`."""
+def age_positions_loop(
+    age: FloatArray, seen: IntArray, kept: IntArray, observations: IntArray
+) -> None:
+    """Compute `trials.age_positions`."""
     for j in range(len(age)):
         age[j] = 0.0 if observations[j] > seen[j] else age[j] + 1.0
         if observations[j] < seen[j]:
@@ -205,7 +207,7 @@ def actions_loop(
     deeper: int,
     cold: bool,
 ) -> tuple[FloatArray, FloatArray, IntArray, IntArray, FloatArray]:
-    """Compute `value.actions_of`."""
+    """Compute `trials.actions_of`."""
     kmax, batch = survival.shape
     plan, more = len(ks), int(deeper < kmax)
     size = plan + 1 + more + int(cold)
@@ -258,7 +260,7 @@ def told_loop(
     taking_part: int,
     plan: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Compute `value.told_of`."""
+    """Compute `trials.told_of`."""
     size, kmax = accepted.shape
     tokens, drifts = np.empty(size), np.empty(size)
     change = np.empty((3, size, size))
@@ -310,7 +312,7 @@ def net_gains_loop(
     plan: int,
     cold: bool,
 ) -> FloatArray:
-    """Compute `value.net_gains`."""
+    """Compute `trials.net_gains`."""
     size = len(seconds)
     net = np.zeros((3, size))
     value = np.log(tokens / seconds)

@@ -21,8 +21,8 @@ second that a batch would reach if all its requests were like i, each at its bes
     w_i = 1 / r_i,    scaled so that these tokens together count as many as they are.
 
 The planner maximises sum_i w_i (1 + sum_j s_ij) / T. With w = 1 that is the rate of the step at
-hand. It spends too much on requests, or on stretches of one, that accept well: finished sooner,
-they leave the batch to those that don't, and a draft left out there is made up in the next step.
+hand. It spends too much on requests, or on stretches of one, that accept well. These end sooner and
+leave the batch to those that accept badly, and a draft left out of them is made in the next step.
 For given work a batch needs a sum of n_i / (1 + S_i) steps of the same T. That sum is least where
 each request minimises its own seconds per token, which is this w_i to first order (T linear in the
 drafts, acceptance known). Whether to draft at all stays a question of the step itself: the first

@@ -44,8 +44,8 @@ class PromptShare:
         self._without = _RECENT_STEPS
         self.tokens, self.recent = 0.0, False
 
-    def ran(self, outcome: StepOutcome) -> None:
-        """Take up a step; the prompts of steps that decode nothing count with the next."""
+    def add_step(self, outcome: StepOutcome) -> None:
+        """Average the prompt tokens of a step; those of steps without decoding join the next."""
         self._waiting += outcome.prefill_tokens
         self._without = 0 if outcome.prefill_tokens else self._without + 1
         self.recent = self._without < _RECENT_STEPS

@@ -142,13 +142,13 @@ def test_a_fixed_depth_is_left_as_it_is_in_the_first_steps() -> None:
 
 def test_a_step_that_drafts_for_a_trial_verifies_what_was_planned() -> None:
     policy = trained()
-    policy._exploring.value.best_trial = lambda *_: 1  # type: ignore[method-assign]
+    policy._exploring.trials.best_trial = lambda *_: 1  # type: ignore[method-assign]
     drafting = policy.plan(context(100, [4] * BATCH))
     assert drafting.reason == "drafting 1 to measure it"
     assert drafting.kind is Kind.MEASURING
     assert drafting.draft_depth == 1
     assert drafting.verify.tolist() == [4] * BATCH
-    policy._exploring.value.best_trial = lambda *_: None  # type: ignore[method-assign]
+    policy._exploring.trials.best_trial = lambda *_: None  # type: ignore[method-assign]
     measuring = policy.plan(context(101, [1] * BATCH))
     assert measuring.reason == "measuring K = 1"
     assert measuring.kind is Kind.MEASURING

@@ -1,4 +1,4 @@
-"""Value of trying: K that are run for what they tell.
+"""Trials: K that are run for what their steps tell.
 
 ln goodput of each uniform K, of the plan, of the plan with one draft more for some requests, and of
 no drafter are correlated Gaussians: their step times by the belief about step times, their tokens
@@ -9,10 +9,11 @@ Computing 21, 2009) is the gain expected of that, in the two-point form, repeate
     max over actions a of s_a u(gap_a / s_a),  u(z) = phi(z) - z (1 - Phi(z))
 
 s_a is the standard deviation by which n trials change the difference between a and the plan, beyond
-what n steps of the plan itself would tell. A trial is run if gradient * horizon > n * cost, and the
-one with the largest difference is. The horizon is the number of steps that this load has been run
-for, up to a bound (Lindy's law): of a load that never returns, a trial tells nothing of use. It is
-no longer than what is told lasts: the steps in which the belief drifts by s_a.
+what n steps of the plan itself would tell. Of the trials with horizon * gradient > n * cost, the
+one with the largest difference runs. The horizon is the number of steps that this load has run for,
+up to a bound (Lindy's law), because a trial tells nothing of use about a load that never returns.
+Nor is it longer than the steps in which the belief drifts by s_a: by then the trial's result is out
+of date.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from adaptive_spec.policies.planning.loops import (
     LONG,
     UNKNOWN,
     actions_loop,
-    grow_loop,
+    age_positions_loop,
     net_gains_loop,
     told_loop,
 )
@@ -53,6 +54,7 @@ _MOST_EVIDENCE = 1000
 _MOSTLY_PROMPTS = 4
 """Prompt tokens over most drafts from which a step tells of prompts alone."""
 _ADMITTED_RATE = 1.0 / 16.0
+"""Weight of a new step in the mean gain of admission by confidence."""
 DEEPER = -1
 """A trial of the plan with one draft more for some requests."""
 
@@ -93,7 +95,7 @@ class Outlook(NamedTuple):
     drifts: FloatArray
 
 
-class Value:
+class Trials:
     """Chooses trials.
 
     Args:
@@ -113,12 +115,12 @@ class Value:
         self._found: FloatArray = np.ones(len(self._ks))
         """Share of the drafts of each K that the drafter finds; one that copies finds few."""
 
-    def tried(self, k: int, share: float) -> None:
-        """Take up the share of the drafts that a trial of K wanted, and had."""
+    def note_share_found(self, k: int, share: float) -> None:
+        """Remember which share of the drafts that a trial of K asked for the drafter had found."""
         self._found[self._ks == k] = share
 
-    def ran(self, gain: float) -> None:
-        """Take up ln goodput of a step's plan over the best plan by history."""
+    def add_admission_gain(self, gain: float) -> None:
+        """Average ln goodput of a step's plan over the best plan by history."""
         self._admitted += _ADMITTED_RATE * (gain - self._admitted)
 
     def measures_prompts(self, context: StepContext) -> bool:
@@ -127,11 +129,12 @@ class Value:
         return context.prefill_tokens > _MOSTLY_PROMPTS * most_tokens
 
     def best_trial(self, forecast: StepForecast, observations: IntArray | None) -> int | None:
-        """K to try in the next step, `DEEPER`, or None.
+        """Return the K to try in the next step, `DEEPER`, or None.
 
         Args:
             forecast: of this step.
-            observations: [Kmax] times each position has been observed.
+            observations: [Kmax] times each position has been observed; None: the acceptance model
+                explores by itself, so that no trial has to tell of acceptance.
         """
         context = forecast.context
         if observations is None:
@@ -139,18 +142,19 @@ class Value:
             self._age[:] = 0.0
         load = load_bin(context.batch_size)
         self._steps[load] = steps = self._steps.get(load, 0) + 1
-        grow(self._age, self._seen, self._kept, observations)
+        age_positions(self._age, self._seen, self._kept, observations)
         if context.step % _PERIOD:
             return None
         if self.measures_prompts(context):
             return None
+        # What was found fades within `_HORIZON` steps.
         self._found += (1.0 - self._found) * _PERIOD / _HORIZON
         horizon = min(_LEAST_HORIZON + steps, _HORIZON)
         evidence = np.clip(observations + self._kept, 0, _MOST_EVIDENCE)
         return self._search(forecast, evidence, horizon)
 
     def uncertain(self, forecast: StepForecast) -> list[int]:
-        """K of whose step time, relative to the best plan's, little is known."""
+        """Return each K whose ln step time over the best plan's has an error above `UNSURE`."""
         context, best = forecast.context, forecast.best
         batch, kmax = context.batch_size, self._capability.max_draft_tokens
         steers, ks = self._capability.steers_depth, self._ks.tolist()
@@ -199,7 +203,7 @@ class Value:
     def _outlook(self, actions: Actions, forecast: StepForecast, evidence: FloatArray) -> Outlook:
         """Return what is believed of the actions' ln goodput, and what n runs of each would tell.
 
-        What n steps of the plan tell is left out: it is told without a trial.
+        What n steps of the plan tell is left out, because the plan runs without a trial.
         """
         context = forecast.context
         seconds, times, drift = self.cost.goodput_covariance(
@@ -229,12 +233,11 @@ class Value:
         return net_gains(*outlook, admitted, float(horizon), actions.plan, bool(cold))
 
 
-@kernel(f"void(float64[::1], int64[::1], int64[::1], {INTS})", grow_loop)
-def grow(age: FloatArray, seen: IntArray, kept: IntArray, observations: IntArray) -> None:
+@kernel(f"void(float64[::1], int64[::1], int64[::1], {INTS})", age_positions_loop)
+def age_positions(age: FloatArray, seen: IntArray, kept: IntArray, observations: IntArray) -> None:
     """Count a step for positions [Kmax] that were not observed in it, in place.
 
-    Where acceptance has changed, its model counts anew: then few of the earlier observations are
-    kept.
+    After a change of acceptance its model counts from 0; a few earlier observations still count.
     """
     anew = observations < seen
     kept[anew] = np.minimum(seen[anew], EVIDENCE_KEPT)
