@@ -37,7 +37,7 @@ class Engine:
     def __init__(self, ks: list[int], capability: Capability = FULL) -> None:
         """Time a hundred steps with these K."""
         self.cost, self.capability = CostModel(capability), capability
-        self.trials = Trials(capability, self.cost)
+        self.chooser = Trials(capability, self.cost)
         self._random, self._step = np.random.default_rng(0), 0
         for n in range(100):
             self._run(ks[n % len(ks)])
@@ -76,7 +76,7 @@ class Engine:
             )
             forecast = forecast_step(now, survival, self.cost)
             seen = None if observations is None else observations + self._step
-            trial = self.trials.best_trial(forecast, seen)
+            trial = self.chooser.best_trial(forecast, seen)
             best = int(forecast.best.verify.max())
             if trial is not None:
                 found.append(trial)
@@ -127,7 +127,7 @@ def test_what_confidence_gains_is_part_of_what_a_trial_costs() -> None:
     def tried(gain: float) -> int:
         engine = Engine([1])
         for _ in range(200):
-            engine.trials.add_admission_gain(gain)
+            engine.chooser.add_admission_gain(gain)
         return sum(each != DEEPER for each in engine.trials(hazard=0.6))
 
     assert tried(0.0) > tried(1.0)
@@ -138,8 +138,8 @@ def outlook_of(
 ) -> tuple[Actions, Outlook]:
     forecast = engine.forecast()
     engine.cost.belief.noise = noise
-    actions = engine.trials._actions(forecast)
-    return actions, engine.trials._outlook(actions, forecast, evidence)
+    actions = engine.chooser._actions(forecast)
+    return actions, engine.chooser._outlook(actions, forecast, evidence)
 
 
 def test_where_steps_are_noisy_sixteen_runs_tell_much_more_than_one() -> None:
@@ -159,7 +159,7 @@ def test_what_is_told_is_worth_no_more_than_it_lasts() -> None:
     actions, outlook = outlook_of(engine)
     outlook = outlook._replace(change=np.maximum(outlook.change, 0.2))
     lasting, drifting = (
-        engine.trials._net_gains(
+        engine.chooser._net_gains(
             actions, outlook._replace(drifts=np.full(len(outlook.drifts), d)), 500
         )
         for d in (1e-9, 10.0)
@@ -172,7 +172,7 @@ def test_sixteen_runs_cost_sixteen_times_as_much_as_one() -> None:
     engine = Engine([1])
     actions, outlook = outlook_of(engine)
     alike = outlook._replace(change=np.full_like(outlook.change, 1e-6))
-    net = engine.trials._net_gains(actions, alike, 500.0)
+    net = engine.chooser._net_gains(actions, alike, 500.0)
     tokens, seconds = outlook.tokens, outlook.seconds
     lost = seconds[1] / seconds[actions.plan] - tokens[1] / tokens[actions.plan]
     assert lost > 0.01
@@ -184,7 +184,7 @@ def test_after_a_change_of_acceptance_what_was_seen_before_counts_little_and_the
 ) -> None:
     engine, counted = Engine([1]), []
     monkeypatch.setattr(
-        engine.trials, "_search", lambda forecast, evidence, horizon: counted.append(evidence)
+        engine.chooser, "_search", lambda forecast, evidence, horizon: counted.append(evidence)
     )
     engine.trials(8)
     assert counted[-1].tolist() == [1000.0] * 4
