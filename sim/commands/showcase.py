@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import as_completed
 from typing import TYPE_CHECKING, NamedTuple
 
-from adaptive_spec.sim.commands.printing import progress_bar, standard_output, table
+from adaptive_spec.sim.commands.printing import progress_bar, say, standard_output, table
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.results.result import Result
@@ -103,10 +103,9 @@ def print_showcase(results: dict[Cell, Result]) -> None:
         printed.add_row(name, *ratios, f"{worst[policy][0] - 1:+.0%}", style=style)
     console.print(printed)
     console.print(closing_sentence({names[each]: worst[each] for each in names}, worst["goodput"]))
-    console.print(
+    say(
         "Your load, traces and hardware: adaptive-spec replay --help. "
-        "Your server: adaptive-spec advise.",
-        highlight=False,
+        "Your server: adaptive-spec advise."
     )
 
 
