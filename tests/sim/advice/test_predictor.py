@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec.sim.advice.runs import Runs
+from adaptive_spec.sim.advice.predictor import Runs
 from adaptive_spec.sim.advice.setups import static
 from adaptive_spec.sim.advice.worlds import Outcome
 
