@@ -319,7 +319,7 @@ def test_values_that_cannot_be_sent_end_the_reading(caplog: pytest.LogCaptureFix
         raise ValueError("planned failure")
 
     worker: Any = CarriesSignals()
-    worker._adaptive_spec_tap = SimpleNamespace(take=lambda: broken, wanted=True)
+    worker._adaptive_spec_tap = SimpleNamespace(take_signals=lambda: broken, wanted=True)
     output = SimpleNamespace(get_output=lambda: "results")
     for _ in range(3):
         own = SimpleNamespace(get_output=output.get_output)
