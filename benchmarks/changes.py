@@ -39,7 +39,7 @@ if not __package__:  # run as a file
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policies.planning.exploration import Explorer, Exploring
-from adaptive_spec.policies.planning.value import Value
+from adaptive_spec.policies.planning.trials import Trials
 from adaptive_spec.policies.step_time.model import CostModel, load_bin
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.step import Capability, FloatArray, IntArray
@@ -122,7 +122,9 @@ class Told(GoodputPolicy):
     def _start(self, capability: Capability) -> None:
         super()._start(capability)
         self._cost = TrueTimes(capability, self._world)
-        self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
+        self._exploring = Exploring(
+            Explorer(capability, self._seed), Trials(capability, self._cost)
+        )
 
 
 def changes(seeds: range, quick: bool) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ class Learner:
             signal = model.confidence.signal(step.confidence)
             model.confidence.see(signal)
             predicted = model.hazard_given(signal, predicted, step.slots)
-        model.learn(step.slots, step.verified, step.accepted, None, signal)
+        model.learn_outcomes(step.slots, step.verified, step.accepted, None, signal)
         return predicted
 
     def forget(self, slots: IntArray) -> None:

@@ -101,7 +101,7 @@ def predict(source: Source) -> Scores:
             deviation = math.sqrt(variance + belief.error_of(outcome, expected))
             score.append(log_score(math.log(outcome.seconds / expected), deviation))
             covered.append(abs(outcome.seconds / expected - 1.0) < NORMAL_90 * deviation)
-        belief.learn(outcome, row, outcome.seconds)
+        belief.learn_step_time(outcome, row, outcome.seconds)
     return Scores(score, covered, change)
 
 

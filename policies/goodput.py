@@ -28,9 +28,8 @@ from adaptive_spec.policies.acceptance.change_detection import ChangeDetector
 from adaptive_spec.policies.acceptance.hazard_model import survival_of
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
-from adaptive_spec.policies.planning.draft_prices import verify_prices
 from adaptive_spec.policies.planning.draft_sources import DraftSources, LookupAlone
-from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_prices
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import (
     Capability,
@@ -126,7 +125,7 @@ class LearnedAcceptance:
         """[Kmax] number of observations of each position."""
         return self.model.observations
 
-    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+    def predict_drafts(self, context: StepContext, step_times: CostModel) -> Drafts:
         """Return the survival of the drafts, of the better source for each request."""
         model = self.model
         signal: FloatArray | None = None
@@ -134,19 +133,23 @@ class LearnedAcceptance:
             self._admission.late = False
             signal = model.confidence.signal(context.confidence)
             model.confidence.see(signal)
-        by_drafter = model.hazard(context.slots, context.task)
-        chosen = self._sources.choose(context, by_drafter, model.lookup)
-        if signal is not None and chosen.from_lookup is not None:
-            signal = np.where(chosen.from_lookup, np.nan, signal)
+        hazard, from_lookup, ahead = model.hazard(context.slots, context.task), None, None
+        without_drafter = False
+        if context.lookup_available is not None:
+            without_drafter = step_times.ready and self._lookup_alone.pays(context)
+            chosen = self._sources.choose(context, hazard, model.lookup)
+            context, hazard, from_lookup, ahead = chosen
+            if signal is not None and from_lookup is not None:
+                signal = np.where(from_lookup, np.nan, signal)
         return Drafts(
-            context=chosen.context,
-            survival=survival_of(chosen.hazard),
+            context=context,
+            survival=survival_of(hazard),
             notes=() if signal is None else (signal.T,),
-            hazard=chosen.hazard,
+            hazard=hazard,
             live=signal,
-            from_lookup=chosen.from_lookup,
-            ahead=chosen.ahead,
-            without_drafter=step_times.ready and self._lookup_alone.pays(context),
+            from_lookup=from_lookup,
+            ahead=ahead,
+            without_drafter=without_drafter,
         )
 
     def forecast_made(self, forecast: StepForecast) -> None:
@@ -171,7 +174,7 @@ class LearnedAcceptance:
         verify, survival = self._admission.admit(forecast, drafts.hazard, drafts.live)
         return Choice(verify, depth, reason, survival)
 
-    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+    def learn_acceptance(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Learn from a finished step; whether acceptance has changed."""
         model, outcome, context = self.model, step.outcome, step.context
         signal: FloatArray | None = None
@@ -186,12 +189,14 @@ class LearnedAcceptance:
         if looked_up is not None:  # copied drafts say nothing about the drafter
             verified, accepted = np.where(looked_up, 0, verified), np.where(looked_up, 0, accepted)
         self._learn_lookup(step, step_times)
-        model.learn(outcome.slots, verified, accepted, context.task, signal)
+        model.learn_outcomes(outcome.slots, verified, accepted, context.task, signal)
         learned = model.history
-        return self._change.observe(learned.surprise, learned.expected_variance, learned.observed)
+        return self._change.add_surprise(
+            learned.surprise, learned.expected_variance, learned.observed
+        )
 
     def widen(self, *, centre: bool = False) -> None:
-        """Trust the past less."""
+        """Trust the past less; see `Acceptance.widen`."""
         self.model.widen(centre=centre)
 
     def forget(self, slots: IntArray) -> None:
@@ -225,8 +230,8 @@ class LearnedAcceptance:
         if step.plan.mode is Mode.ON:
             survival = survival_of(model.hazard(outcome.slots, context.task))
             copied = survival_of(model.lookup.hazard(outcome.slots, context.lookup_match))
-            self._lookup_alone.learn(step, step_times, survival, copied)
-        model.lookup.learn(
+            self._lookup_alone.learn_times(step, step_times, survival, copied)
+        model.lookup.learn_copied(
             outcome.slots,
             context.lookup_available,
             context.lookup_match,

@@ -2,10 +2,10 @@
 
 One step, read top to bottom:
 
-1. look: `Acceptance.look` says how probable it is that each draft is accepted;
+1. predict: `Acceptance.predict_drafts` says how probable it is that each draft is accepted;
 2. forecast: tokens and seconds of every plan, and the best one (`planning.step_forecast`);
 3. switch: is speculation on, warm or cold (`switch.modes`)?
-4. value: is a step due that measures something (`planning.value`)?
+4. trial: is a step worth running for what it tells (`planning.trials`)?
 5. plan: the best plan, among the drafts at hand as the acceptance model chooses them.
 
 A finished step goes the other way: acceptance, step times, switch. `goodput`, `regression` and
@@ -22,23 +22,17 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.per_request import lowest_of
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.break_even_table import BreakEven, BreakEvenTable
-from adaptive_spec.policies.planning.draft_kernels import value_of
+from adaptive_spec.policies.planning.cold_trial import ColdTrial
 from adaptive_spec.policies.planning.explanation import EVERY_STEPS, Worth, explanation
-from adaptive_spec.policies.planning.exploration import (
-    ColdTrial,
-    Explorer,
-    Exploring,
-    first_k,
-    measuring,
-)
-from adaptive_spec.policies.planning.off_forecast import OffForecast
-from adaptive_spec.policies.planning.planner import Ahead
+from adaptive_spec.policies.planning.exploration import Explorer, Exploring, first_k, measuring
+from adaptive_spec.policies.planning.planner import Ahead, value_of
 from adaptive_spec.policies.planning.prompt_share import PromptShare
-from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
+from adaptive_spec.policies.planning.step_forecast import OffForecast, StepForecast, forecast_step
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
-from adaptive_spec.policies.planning.value import Value
+from adaptive_spec.policies.planning.trials import Trials
 from adaptive_spec.policies.step_time.belief import SavedBelief
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
@@ -60,7 +54,7 @@ _LEAST_STEPS, _LEAST_STATELESS = 60, 24
 """Steps timed before speculation may stop; fewer for a drafter without a state."""
 
 _WRONG = 0.2
-"""Least relative error of a probe's predicted step times that is no noise."""
+"""Relative error of a probe's step times beyond which the belief about them is widened."""
 
 
 class Drafts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -70,7 +64,7 @@ class Drafts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         context: the step as it is to be planned; with two sources, the drafts chosen among them.
         survival: [Kmax, B] probability that all drafts up to a position are accepted, from finished
             steps only.
-        notes: arrays by request that `Acceptance.learn` needs back; see `SpecPlan.notes`.
+        notes: arrays by request that `learn_acceptance` needs back; see `SpecPlan.notes`.
         hazard: [Kmax, B] acceptance of a draft whose predecessors were accepted, from finished
             steps only; None where `choose` does not use it.
         live: [Kmax, B] what `choose` reads of the drafter's confidence; None without confidence.
@@ -121,24 +115,24 @@ class Acceptance(Protocol):
         """Begin on an engine, knowing nothing."""
         ...
 
-    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+    def predict_drafts(self, context: StepContext, step_times: CostModel) -> Drafts:
         """Return what is known of the drafts of a step that decodes."""
         ...
 
     def forecast_made(self, forecast: StepForecast) -> None:
-        """Take up the forecast of the step that `look` has just described."""
+        """Read the forecast of the step whose drafts `predict_drafts` has just predicted."""
         ...
 
     def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
         """Choose the drafts to verify; `least_depth` is the smallest D > 0 the engine can run."""
         ...
 
-    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+    def learn_acceptance(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Learn from a finished step; whether acceptance has changed."""
         ...
 
     def widen(self, *, centre: bool = False) -> None:
-        """Trust the past less; `centre`: what is known of requests holds for all of them."""
+        """Trust the past less; `centre`: move the mean effect of the requests to the positions."""
         ...
 
     def forget(self, slots: IntArray) -> None:
@@ -183,7 +177,9 @@ class PlannedPolicy:
         self._profile = load_profile(Path(profile)) if isinstance(profile, str) else profile
         self._saved_belief: SavedBelief | None = None
         self._seed = seed
-        self._tpot = TpotTargets(tpot_allowance)
+        self._tpot_allowance = tpot_allowance
+        self._tpot: TpotTargets | None = None
+        """None until a request asks for a TPOT."""
         load_kernels()
         self._capability: Capability | None = None
         self._restored: State | None = None
@@ -202,7 +198,7 @@ class PlannedPolicy:
             self._start(context.capability)
         if context.batch_size == 0:
             return self._plan_prompts(context)
-        drafts = self._acceptance.look(context, self._cost)
+        drafts = self._acceptance.predict_drafts(context, self._cost)
         context = drafts.context
         if self._cost.ready:
             plan = self._plan_forecast(drafts)
@@ -219,10 +215,9 @@ class PlannedPolicy:
 
     def _plan_forecast(self, drafts: Drafts) -> SpecPlan:
         context = drafts.context
-        late = self._tpot.late(context)
-        prompts = self._cost.prefill_seconds(self._prompts.tokens)
-        if prompts:
-            shared = context.shared_seconds + prompts
+        late = self._late(context)
+        if self._prompts.tokens:
+            shared = context.shared_seconds + self._cost.prefill_seconds(self._prompts.tokens)
             context = msgspec.structs.replace(context, shared_seconds=shared)
         forecast = forecast_step(
             context,
@@ -248,16 +243,28 @@ class PlannedPolicy:
             plan = timed or self._plan_on(forecast, drafts)
         if plan.predicted_seconds > 0.0:
             seconds = forecast.compared_seconds(plan)
-            self._modes.ran(seconds=seconds, tokens=forecast.counted(plan.predicted_tokens))
+            self._modes.add_planned_step(
+                seconds=seconds, tokens=forecast.counted(plan.predicted_tokens)
+            )
+        # Whether speculation pays was judged by the plan without targets; a trial stays as it is.
         if late is not None and plan.mode is Mode.ON and timed is None:
+            assert self._tpot is not None
             plan = self._tpot.raised(plan, forecast, late)
         return plan
+
+    def _late(self, context: StepContext) -> BoolArray | None:
+        """Return [B] whether each request is behind its TPOT target; None if none is."""
+        if not self._tpot_allowance or not lowest_of(context.tpot_target) < math.inf:
+            return None
+        if self._tpot is None:
+            self._tpot = TpotTargets(self._tpot_allowance)
+        return self._tpot.late(context)
 
     def _plan_on(self, forecast: StepForecast, drafts: Drafts) -> SpecPlan:
         """Plan a step that speculates; sometimes one draft more for some requests."""
         best = forecast.best
         if drafts.without_drafter:
-            return forecast.plan(best.verify, 0, Mode.OFF_COLD, "look-up alone")
+            return forecast.predicted_plan(best.verify, 0, Mode.OFF_COLD, "look-up alone")
         choice = self._acceptance.choose(forecast, drafts, self._exploring.probe_depth)
         verify, depth, reason = choice.verify, choice.draft_depth, choice.reason
         self._last_depth = depth
@@ -275,27 +282,29 @@ class PlannedPolicy:
         k_ahead = self._exploring.k_ahead
         if k_ahead is not None:
             depth, reason, measures = k_ahead, f"drafting {k_ahead} to measure it", True
-        plan = forecast.plan(
+        plan = forecast.predicted_plan(
             verify, depth, Mode.ON, reason, propensity, tokens=tokens, measures=measures
         )
+        # A trial of a K lacks this gain, as it admits no drafts by confidence.
         if tokens is not None and k_ahead is None:
             seconds = forecast.compared_seconds(plan)
             better = forecast.counted(tokens) / forecast.counted(forecast.best_tokens)
             better *= forecast.best.seconds / seconds
-            self._exploring.value.ran(math.log(better))
+            self._exploring.trials.add_admission_gain(math.log(better))
         return plan
 
     def _timed(self, forecast: StepForecast) -> SpecPlan | None:
-        """A step that measures a K, or no drafter, if one is worth it."""
-        if self._cold_trial.due(forecast, self._modes.request_seconds):
+        """Return a trial: a uniform K, or a step without the drafter. None if none is worth it."""
+        trial = self._cold_trial
+        if trial is not None and trial.due(forecast, self._modes.request_seconds):
             return self._exploring.without_drafter(forecast.context)
         best = OffForecast(forecast).best_uniform()[0] if self._modes.wants_a_trial else None
         return self._exploring.measured(forecast, self._acceptance.observations, best)
 
     def _mode_of(self, forecast: StepForecast) -> Mode:
-        context, before = forecast.context, self._modes.mode
-        if self._cold_trial.pays(forecast) is False:
-            self._modes.found_out(OffForecast(forecast), context.batch_size)
+        context, before, trial = forecast.context, self._modes.mode, self._cold_trial
+        if trial is not None and trial.pays(forecast) is False:
+            self._modes.stop_after_cold_trial(OffForecast(forecast), context.batch_size)
         mode = self._modes.step(
             OffForecast(forecast),
             batch_size=context.batch_size,
@@ -303,7 +312,7 @@ class PlannedPolicy:
             prompts=context.prefill_tokens > 0 or self._prompts.recent,
             now=context.now,
             ready=self._knows_enough(context.capability)
-            and not self._cold_trial.recovering(context),
+            and not (trial is not None and trial.recovering(context)),
         )
         if mode is Mode.ON and before is not Mode.ON and self._modes.back_by_probe:
             # Only the probe's requests show acceptance as it is now.
@@ -322,7 +331,7 @@ class PlannedPolicy:
         return (self._profile is not None and not cost.changes) or cost.samples >= least
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
-        """Requests whose prompt ends in this step are drafted for as the others were."""
+        """Plan a step of prompts only: draft to the depth of the last decode step."""
         modes = self._modes
         depth = context.engine_k if self._last_depth is None else self._last_depth
         modes.prompts_only(now=context.now)
@@ -344,27 +353,29 @@ class PlannedPolicy:
         if self._capability is None:
             return
         outcome = step.outcome
-        self._prompts.ran(outcome)
+        self._prompts.add_step(outcome)
         self._break_even.drafted = outcome.draft_depth > 0
-        if self._acceptance.learn(step, self._cost):
+        if self._acceptance.learn_acceptance(step, self._cost):
             self._acceptance.widen()
             self._modes.acceptance_changed()
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = step.plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
-        if self._cost.learn(outcome, cold=cold):
+        if self._cost.learn_step_time(outcome, cold=cold):
             self._modes.costs_changed()
         if self._modes.probing:
             self._modes.scored(
                 samples=int(np.count_nonzero(outcome.verified)),
                 accepted=int(np.count_nonzero(outcome.accepted)),
             )
-        self._tpot.emitted(outcome.slots, outcome.emitted)
+        if self._tpot is not None:
+            self._tpot.emitted(outcome.slots, outcome.emitted)
         self._modes.lengths.emitted(outcome.slots, outcome.emitted)
         plan, predicted = step.plan, step.plan.predicted_tokens
         probe = plan.mode is Mode.OFF_WARM  # OFF_COLD verifies copied drafts only
         if probe and outcome.verified.any() and plan.predicted_seconds > 0.0:
             error = abs(outcome.seconds / plan.predicted_seconds - 1.0)
             self._probe_error = min(self._probe_error, error)
+        # The surplus tells of the prediction only where the plan ran as it was made.
         heeded = self._modes.heeds_surplus and plan.mode is Mode.ON and predicted > 0.0
         if heeded and outcome.slots.size and bool((outcome.verified == plan.verify).all()):
             surplus = float(outcome.emitted.mean()) - predicted / outcome.batch_size
@@ -378,7 +389,8 @@ class PlannedPolicy:
             self._acceptance.forget(slots)
             self._modes.ended(slots)
             self._prompts.ended(slots)
-        self._tpot.forget(slots)
+        if self._tpot is not None:
+            self._tpot.forget(slots)
 
     # -------------------------------------------------------------------- state
 
@@ -404,7 +416,7 @@ class PlannedPolicy:
         forecast = self._explained
         if forecast is None:
             return {}
-        numbers = explanation(forecast, self._exploring.value.uncertain(forecast))
+        numbers = explanation(forecast, self._exploring.trials.uncertain(forecast))
         numbers["switch"] = self._modes.snapshot()
         if self._modes.mode is not Mode.ON:
             now = forecast.context.now
@@ -459,8 +471,10 @@ class PlannedPolicy:
         self._modes = ModeMachine(capability)
         self._break_even = BreakEvenTable(capability, self._cost)
         self._prompts = PromptShare()
-        self._cold_trial = ColdTrial(capability, self._cost)
-        self._exploring = Exploring(Explorer(capability, self._seed), Value(capability, self._cost))
+        self._cold_trial = ColdTrial(self._cost) if ColdTrial.needed(capability) else None
+        self._exploring = Exploring(
+            Explorer(capability, self._seed), Trials(capability, self._cost)
+        )
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None
         if restored is not None:

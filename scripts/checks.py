@@ -90,7 +90,7 @@ class Run:
         self._untold = bytearray()
 
     def take_in(self, other: Run) -> None:
-        """What ran beside this has ended: tell it, and count it."""
+        """Append the output and the stages of a run that went in parallel."""
         sys.stdout.buffer.write(bytes(other._untold))
         sys.stdout.buffer.flush()
         self.stages += other.stages

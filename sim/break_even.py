@@ -6,16 +6,15 @@ from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.policies.planned import PlannedPolicy
 from adaptive_spec.policies.planning.break_even_table import BreakEven
-from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
+from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace, learn_step
 from adaptive_spec.sim.policy_choice import PolicyChoice
 
 
 def break_even(trace: Path, choice: PolicyChoice, seed: int = 0) -> BreakEven:
-    """Return the table of a policy that has learned the whole trace; .
+    """Return the table of a policy that has learned the whole trace.
 
     Raises DataError or PolicyError naming the fault.
     """
@@ -23,10 +22,7 @@ def break_even(trace: Path, choice: PolicyChoice, seed: int = 0) -> BreakEven:
     if not isinstance(policy, PlannedPolicy):
         raise DataError(f"policy {choice.text!r} has no model of step times; try goodput")
     for logged in LoggedTrace(trace).steps():
-        plan = policy.plan(logged.context)
-        policy.observe(finished_step(logged.context, plan, logged.outcome))
-        if logged.ended.size:
-            policy.forget(logged.ended)
+        learn_step(policy, policy.plan(logged.context), logged)
     table = policy.break_even_table()
     if table is None:
         raise DataError(f"{trace}: too few steps to learn step times from")

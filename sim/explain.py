@@ -21,12 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.why import sentence
 from adaptive_spec.policies.planned import PlannedPolicy
 from adaptive_spec.policies.planning.planner import is_ragged
-from adaptive_spec.sim.off_policy.logged_steps import LoggedStep, LoggedTrace
+from adaptive_spec.sim.off_policy.logged_steps import LoggedStep, LoggedTrace, learn_step
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.step import Mode
 
@@ -189,9 +188,7 @@ class _Replay:
     def compare_and_learn(self, logged: LoggedStep) -> None:
         """Hold the beliefs against the step, then learn from it."""
         self._before.add(self._policy, logged)
-        self._policy.observe(finished_step(logged.context, self._plan, logged.outcome))
-        if logged.ended.size:
-            self._policy.forget(logged.ended)
+        learn_step(self._policy, self._plan, logged)
 
     def explained(self, logged: LoggedStep, mode: Mode) -> Explained:
         """Explain the step that has just been planned."""

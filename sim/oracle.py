@@ -14,7 +14,8 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.planning.planner import Admission, best_admission
+from adaptive_spec.policies.planning.planner import Admission
+from adaptive_spec.policies.planning.shared_k import best_admission
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.engine.loop import Engine

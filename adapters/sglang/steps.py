@@ -261,7 +261,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         self._ended += [r.rid for r in batch.reqs if r.finished()]
         # An idle scheduler launches nothing, so it does not reach `think`.
         if not self._thinks or len(self._ended) >= len(controller.slots):
-            self.learn()
+            self.learn_from_results()
             self._sweep_if_many(batch, controller)
 
     @fail_open
@@ -270,7 +270,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         controller = self.controller
         if controller is None or not self._thinks:
             return
-        self.learn()
+        self.learn_from_results()
         self._sweep_if_many(batch, controller)
         if self._confidence is not None or self.detached:
             return
@@ -283,7 +283,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         own = self._own_k(len(requests))
         ahead = self.take_ahead()
         if ahead is None or not ahead.fits([r.rid for r in requests], own):
-            ahead = self._plan(requests, controller, self.clock(), own, under_way)
+            ahead = self._plan_step(requests, controller, self.clock(), own, under_way)
         self._ahead = Ahead(ahead, since)
 
     @fail_open
@@ -310,7 +310,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
 
     def _decide(self, batch: Any, controller: Controller, running: RunningStep, now: float) -> int:
         if len(self._unlearned) > 1:  # SGLang did not reach `think`
-            self.learn()
+            self.learn_from_results()
         # Only here: the other ranks hear what this one decides.
         controller.poll_control_file(now)
         size = len(batch.reqs)
@@ -319,7 +319,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         if ahead is None or not ahead.fits(running.names, own):
             youngest = self._pending[-1] if self._pending else None
             under_way = frozenset[str | None](() if youngest is None else youngest.names)
-            ahead = self._plan(batch.reqs, controller, now, own, under_way)
+            ahead = self._plan_step(batch.reqs, controller, now, own, under_way)
         context, plan = ahead
         k = own
         if plan.acts:
@@ -335,7 +335,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
             return WATCHING
         return k if plan.acts else OWN_SCHEDULE
 
-    def _plan(
+    def _plan_step(
         self,
         requests: Sequence[Any],
         controller: Controller,

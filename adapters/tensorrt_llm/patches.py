@@ -79,7 +79,7 @@ def _wrap_executor(module: Any, switch: Switch) -> None:
                 setattr(self, ATTRIBUTE, attach(self, switch, module, own_k(self)))
         return own(self, *args, **kwargs)
 
-    def handle(own: Callable[..., Any], self: Any, scheduled_batch: Any) -> Any:
+    def run_batch(own: Callable[..., Any], self: Any, scheduled_batch: Any) -> Any:
         if not hasattr(self, ATTRIBUTE):
             late(self)
         driver: StepDriver | None = getattr(self, ATTRIBUTE, None)
@@ -110,7 +110,7 @@ def _wrap_executor(module: Any, switch: Switch) -> None:
         reading = None if driver is None else driver.read(sample_state)
         result = own(self, sample_state, *args, **kwargs)
         if driver is not None:
-            driver.observe(reading)
+            driver.apply_reading(reading)
         return result
 
     def shutdown(own: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ def _wrap_executor(module: Any, switch: Switch) -> None:
 
     _wrap(executor, "start_worker", start_worker)
     _wrap(executor, "shutdown", shutdown)
-    _wrap(executor, "_handle_dynamic_draft_len", handle)
+    _wrap(executor, "_handle_dynamic_draft_len", run_batch)
     _wrap(executor, "_update_requests", update)
 
 

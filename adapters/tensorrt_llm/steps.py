@@ -167,7 +167,7 @@ class StepDriver(driver.StepDriver[Iteration, Reading, None]):
         return Reading(iteration, batch, rows, tokens, seconds, now)
 
     @fail_open
-    def observe(self, reading: Reading | None) -> None:
+    def apply_reading(self, reading: Reading | None) -> None:
         """Learn from applied results, then release the requests that ended."""
         if reading is None:
             return
@@ -177,7 +177,7 @@ class StepDriver(driver.StepDriver[Iteration, Reading, None]):
             for request in (*reading.batch.requests, *reading.iteration.prefilled)
             if request.state == self._complete
         ]
-        self.learn()
+        self.learn_from_results()
 
     @fail_open
     def close(self) -> None:

@@ -154,7 +154,7 @@ def _prepare_graphs(vllm_config: Any, config: Config, support: Support, own_size
         varlen_graphs.refuse(vllm_config, refusal)
     else:
         refusal = varlen_graphs.expected_refusal(vllm_config)
-        varlen_graphs.ask(vllm_config, refusal)
+        varlen_graphs.ask_workers(vllm_config, refusal)
     if not refusal:
         if not own_sizes:
             varlen_graphs.cover_every_batch(vllm_config)

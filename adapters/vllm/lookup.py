@@ -36,9 +36,9 @@ _PROMPT_TOKENS = 16_384
 _MOST_SECONDS = 0.01
 """CPU time after which a step looks up nothing for the rest of its requests."""
 _FEWEST = 50
-"""Look-ups that must fit into that time, ..."""
+"""Look-ups that must fit into `_MOST_SECONDS`."""
 _PAUSE_SECONDS = 10.0
-"""... else all are left out for a while, and so are look-ups that fail."""
+"""Pause of all look-ups after a step in which fewer than `_FEWEST` fitted, or one failed."""
 
 
 class Placement(Enum):

@@ -105,7 +105,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             return
         if self._launched is not None:  # vLLM did not reach `think`
             self._take_launched()
-            self.learn()
+            self.learn_from_results()
         builder = self._builder
         # Where KV blocks are short, K must be chosen by those that are free now: plan anew.
         if ahead is not None and ahead.holds(builder.block_pool.get_num_free_blocks()):
@@ -115,7 +115,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             if ahead.trims:
                 ahead.apply()
         else:
-            planned = self._planned = self._plan(
+            planned = self._planned = self._plan_step(
                 builder.build(self.next_step(), self.clock(), self._signals)
             )
             cut(planned.cuts)
@@ -131,7 +131,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             scheduler.dynamic_sd_lookup = self._unpadded
             self.table_replaced = True
 
-    def _plan(self, batch: Batch) -> PlannedStep:
+    def _plan_step(self, batch: Batch) -> PlannedStep:
         context, controller = batch.context, self.controller
         plan = controller.plan(context)
         cuts: list[tuple[Any, int]] = []
@@ -251,7 +251,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         output = self._take_launched()
         if output is None:
             return
-        self.learn()
+        self.learn_from_results()
         now = self.clock()
         self.controller.poll_control_file(now)
         if self._lookup is not None:
@@ -271,7 +271,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         batch = self._builder.build(self.next_step(), now, None, under_way=depth)
         since = self.controller.decides_since
         blocks = self._builder.blocks_wanted(batch.context.prefill_tokens)
-        self._ahead = Ahead(PlannedAhead(self._plan(batch), batch, blocks), since)
+        self._ahead = Ahead(PlannedAhead(self._plan_step(batch), batch, blocks), since)
 
     def _take_launched(self) -> Any:
         """The step that has been launched since `think`, if any."""
@@ -308,7 +308,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         self._updating = False
         if not self._scheduler.running:
             self._ahead = None
-            self.learn()
+            self.learn_from_results()
 
     def outcome_of(self, results: Arrived) -> StepOutcome | None:
         """Return what a step did; take confidence that came late to where it belongs."""
@@ -329,10 +329,10 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         """Return whether vLLM has no request at all."""
         return not self._scheduler.running and not self._scheduler.waiting
 
-    def learn(self) -> None:
+    def learn_from_results(self) -> None:
         """Learn, forget and write the figures."""
         try:
-            super().learn()
+            super().learn_from_results()
         finally:
             if self._metrics is not None:
                 self._metrics.refresh(self.clock(), idle=self.idle())
@@ -344,7 +344,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         for pending in self._pending:
             pending.lost.add(request_id)
         if not self._updating:  # aborted; its name may be used again at once
-            self.learn()
+            self.learn_from_results()
 
     @fail_open
     def weights_changed(self, version: str) -> None:

@@ -80,7 +80,7 @@ def _arrived(expected: str) -> Asked | None:
     return Asked(expected)
 
 
-def ask(vllm_config: Any, expected: str) -> None:
+def ask_workers(vllm_config: Any, expected: str) -> None:
     """Make the engine of this configuration query its workers."""
     install()
     # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.

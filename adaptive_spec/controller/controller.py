@@ -153,7 +153,8 @@ class Controller:
 
     def _plan(self, context: StepContext) -> SpecPlan:
         self._now = context.now
-        if self.mode == "off" or not self._faults.breaker.closed(context.now):
+        breaker = self._faults.breaker
+        if self.mode == "off" or (breaker.failures and not breaker.closed(context.now)):
             engine = engine_plan(context)
             return self._decided(StepInFlight(context, engine, context, engine))
         # Reading a thread's CPU time can cost more than a decision, and a simulator needs none.
@@ -161,8 +162,10 @@ class Controller:
         began, began_cpu = time.perf_counter(), time.thread_time() if limited else 0.0
         seen = context
         try:
-            if self.config.memory_guard and (seen := limit_to_memory(context)) is not context:
-                self._counters.event("steps_cut_for_memory")
+            if self.config.memory_guard and _memory_is_limited(context):
+                seen = limit_to_memory(context)
+                if seen is not context:
+                    self._counters.event("steps_cut_for_memory")
             seen = with_engine_k_that_runs(seen)
             _protect(seen)
             wanted = self.policy.plan(seen)
@@ -178,7 +181,8 @@ class Controller:
         if fault:
             self._policy_failed(fault, context.now)
             return self._decided(StepInFlight(context, engine_plan(context), seen, wanted))
-        self._faults.breaker.succeeded()
+        if breaker.failures:
+            breaker.succeeded()
         ran = wanted
         if self.mode == "shadow":
             config, may_act = self.config, not self._operator.only_watch
@@ -383,6 +387,12 @@ class Controller:
         self._counters.count_plan(step.context, step.plan)
         self._in_flight.add(step)
         return step.plan
+
+
+def _memory_is_limited(context: StepContext) -> bool:
+    """Whether the engine reports a limit by request, or a pool below Kmax drafts for each."""
+    most = context.batch_size * (1 + context.capability.max_draft_tokens)
+    return context.kv_draft_limit is not None or context.kv_free_tokens < most
 
 
 def _protect(context: StepContext) -> None:

@@ -25,11 +25,15 @@ def lateness(config: FailOpen, cpu_seconds: float, wall_seconds: float) -> str:
 
 
 class Breaker:
-    """Counts failures; opens after too many and closes again after a while."""
+    """Counts failures; opens after too many and closes again after a while.
+
+    Attributes:
+        failures: failures that are not forgiven; 0: the policy may decide, and nothing is to count.
+    """
 
     def __init__(self, config: FailOpen) -> None:
         self._config = config
-        self._failures = 0
+        self.failures = 0
         self._good = 0
         self._benched_until: float | None = None
 
@@ -47,20 +51,20 @@ class Breaker:
         if 0 < remaining <= self._config.bench_seconds:
             return False
         self._benched_until = None
-        self._failures = 0
+        self.failures = 0
         return True
 
     def succeeded(self) -> None:
         """Count a usable decision."""
         self._good += 1
         if self._good >= FORGIVEN_AFTER:
-            self._failures = self._good = 0
+            self.failures = self._good = 0
 
     def failed(self, now: float) -> bool:
         """Count a failed decision; return True if this failure benches the policy."""
         self._good = 0
-        self._failures += 1
-        if self._failures < self._config.failures_to_bench or self.benched:
+        self.failures += 1
+        if self.failures < self._config.failures_to_bench or self.benched:
             return False
         self._benched_until = now + self._config.bench_seconds
         return True

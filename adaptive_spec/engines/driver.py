@@ -7,7 +7,7 @@ An adapter's `StepDriver` is called by the engine's hooks. One step lives like t
 2. launched: it is under way, and results are owed (`launch`);
 3. read: its results have arrived and the engine is about to apply them (`completed`);
 4. learned from: once they are applied, when the device works again or the engine is idle
-   (`learn`), and then the requests that have ended are forgotten.
+   (`learn_from_results`), and then the requests that have ended are forgotten.
 
 Results may come late, in pairs or never; a request may end at any of these points. An exception of
 ours leaves the step to the engine's own K and is counted (`fail_open`); the step keeps its place
@@ -263,7 +263,7 @@ class StepDriver(Guarded, ABC, Generic[_Step, _Results, _Made]):
         """Record the end of a batch that is no step of ours, such as one of prompts."""
         self._step_clock.other_work_ended(self.clock())
 
-    def learn(self) -> None:
+    def learn_from_results(self) -> None:
         """Learn from the applied results, then forget the requests that have ended."""
         controller = self.controller
         assert controller is not None

@@ -66,11 +66,11 @@ class LabelDrift:
             each = zip(self._rounds[slots].tolist(), self._label[slots].tolist(), strict=True)
             for (tried, kept), label in each:
                 if label >= 0 and tried >= _LEAST_ROUNDS:
-                    self._take(self._names.get(label, f"task {label}"), kept / tried)
+                    self._add_share(self._names.get(label, f"task {label}"), kept / tried)
             self._rounds.reset(slots)
             self._label.reset(slots)
 
-    def _take(self, label: str, share: float) -> None:
+    def _add_share(self, label: str, share: float) -> None:
         sums = self._sums[label] = self._sums.pop(label, np.zeros((2, 3)))
         sums[1] += 1.0, share, share * share
         if len(self._sums) > _MOST_LABELS:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.planning.planner import Admission, best_admission
+from adaptive_spec.policies.planning.planner import Admission
+from adaptive_spec.policies.planning.shared_k import best_admission
 from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.oracle import true_seconds

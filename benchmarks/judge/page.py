@@ -57,7 +57,7 @@ def readme_table() -> str:
     constant = [cell for cell in found if cell.group == "constant"]
     changing = [cell for cell in found if cell.group not in ("constant", "noise and cold")]
     rows: list[tuple[str, Callable[[CellFigures], float | None]]] = [
-        ("over the best fixed K, known only afterwards", lambda c: _over(c, WARM, c.best)),
+        ("over the best fixed K, picked with hindsight", lambda c: _over(c, WARM, c.best)),
         ("the same, with the plugin's own CPU time charged", _charged),
         ("over no speculation", lambda c: _over(c, WARM, NONE)),
         ("over vLLM's batch-size table, tuned on constant loads", _over_constant),

@@ -45,7 +45,7 @@ def by_clients(found: Sequence[CellFigures], methods: Mapping[str, str], arm: st
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + RIGHT} '
         f'{TOP + HEIGHT + FOOT}" font-family="sans-serif" font-size="12" fill="{GREY}">',
-        '<text x="4" y="16">tokens/s over the best fixed K, known only afterwards (%), by number '
+        '<text x="4" y="16">tokens/s over the best fixed K, picked with hindsight (%), by number '
         "of clients</text>",
         '<text x="4" y="32" font-size="11">line: mean of the cells; band: down to the worst</text>',
     ]

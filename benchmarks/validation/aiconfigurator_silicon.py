@@ -18,8 +18,7 @@ import msgspec
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.gpus import gpu_facts
-from adaptive_spec.sim.hardware.models import model_facts
+from adaptive_spec.sim.hardware.catalogue import gpu_facts, model_facts
 from adaptive_spec.sim.hardware.roofline import TENSORRT_LLM, VLLM_SYNC, roofline_profile
 from benchmarks.validation.row import Row, compared
 from benchmarks.validation.table_files import read_table

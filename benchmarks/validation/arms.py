@@ -202,7 +202,7 @@ class Batches:
             return math.inf
         return self._begins
 
-    def take(self) -> Request:
+    def take_request(self) -> Request:
         """The next request of the batch."""
         request = self._next
         assert request is not None

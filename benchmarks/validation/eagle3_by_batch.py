@@ -33,8 +33,7 @@ from pathlib import Path
 import msgspec
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.hardware.gpus import gpu_facts
-from adaptive_spec.sim.hardware.models import model_facts
+from adaptive_spec.sim.hardware.catalogue import gpu_facts, model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.roofline import VLLM_SYNC, roofline_profile

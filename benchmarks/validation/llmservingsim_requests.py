@@ -13,8 +13,7 @@ import numpy as np
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.hazard import constant_model, generate
 from adaptive_spec.sim.engine.options import EngineOptions
-from adaptive_spec.sim.hardware.gpus import gpu_facts
-from adaptive_spec.sim.hardware.models import model_facts
+from adaptive_spec.sim.hardware.catalogue import gpu_facts, model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.roofline import EngineOverhead, roofline_profile

@@ -49,7 +49,7 @@ class ChangeDetector:
         self.changes = 0
         """Changes reported so far."""
 
-    def observe(self, residual: float, variance: float, observations: int) -> bool:
+    def add_surprise(self, residual: float, variance: float, observations: int) -> bool:
         """Take up a step; True if a change is reported, after which watching starts afresh.
 
         Args:

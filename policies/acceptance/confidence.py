@@ -17,15 +17,19 @@ from adaptive_spec.policies.kernels import INTS, kernel
 from adaptive_spec.step import FloatArray, IntArray
 
 _LEAST, _MOST = 1e-4, 1.0 - 1e-4
+"""Bounds of a probability whose logit is taken."""
 _MEMORY = 5000.0
 """Observations after which the running mean forgets."""
 _EVIDENCE_LIMIT = 1000.0
+"""Fisher information at which the memory of a weight is capped."""
 _PRIOR_EVIDENCE = 4.0
 """Fisher information of w = 0; holds w until the signal has shown something."""
 _POOLING = 20.0
 """Fisher information by which the w of all positions counts at each."""
 _LARGEST_WEIGHT = 4.0
+"""Bound of w_j."""
 _LARGEST_SAVED = 1e9
+"""Bound of the numbers of a saved state."""
 _LEAST_OBSERVED = 200
 """Drafts with a signal and an outcome before the signal is used."""
 
@@ -147,7 +151,7 @@ class ConfidenceEffect:
 
     @property
     def informative(self) -> bool:
-        """Enough drafts were observed, and surer ones were accepted more often."""
+        """Whether enough drafts were observed, and confident ones were accepted more often."""
         return self.observed >= _LEAST_OBSERVED and bool(self.weight.any())
 
     @property
@@ -168,7 +172,7 @@ class ConfidenceEffect:
         result: FloatArray = self.weight[:, None] * signal
         return result
 
-    def learn(
+    def learn_weights(
         self, signal: FloatArray, hazard: FloatArray, verified: IntArray, accepted: IntArray
     ) -> None:
         """Take up z [Kmax, B] of one step's drafts, their hazards given it, and outcomes [B]."""

@@ -10,12 +10,11 @@ Per-position rates are biased as soon as K differs between requests, because K t
 acceptance; fitting all effects jointly, by residuals y - h, is not. The b_j are updated once per
 step for the whole batch (one after the other they diverge at large batches).
 
-A request that turns bad is verified until u_i has followed; one that turns good while nothing is
-verified for it goes unseen. Among requests that are known, failures are in the majority therefore,
-and b_j and v_t learn from each request by the share of u_i's prior variance that is left. Requests
-that are known need neither: their own effects make up for what is wrong with them. Those that come
-and go teach the b_j most, so that a stream of short requests moves them; what others have shown of
-themselves lasts in a_ij.
+A request that turns bad is verified until u_i has followed. One that turns good while nothing is
+verified for it is not seen. So the outcomes of known requests hold too many failures, and b_j and
+v_t learn from each request by the share of u_i's prior variance that is left. A known request needs
+neither, because its own effects correct them. Short requests teach the b_j most, so that a stream
+of them moves the b_j; what longer requests have shown stays in their a_ij.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _DAMPING = 0.25
 """Damping of a step: a position moves by less than 1 / 0.25 logits."""
 
 
-def _learn_loop(
+def _update_effects_loop(
     hazard: FloatArray,
     slots: IntArray,
     verified: IntArray,
@@ -120,9 +119,9 @@ def _learn_loop(
     f"Tuple((float64, float64, int64, float64[:, ::1], float64[:, ::1]))(float64[:, :], {INTS},"
     f" {INTS}, {INTS}, float64[::1], float64[::1], int64[::1], float64[:, ::1], float64[:, ::1],"
     " float64[::1], float64[::1])",
-    _learn_loop,
+    _update_effects_loop,
 )
-def learn(
+def update_effects(
     hazard: FloatArray,
     slots: IntArray,
     verified: IntArray,
@@ -401,7 +400,7 @@ class TaskEffects:
         known = (task >= 0) & (self.number[place] == task)
         return np.where(known, self.effect[place], 0.0)
 
-    def learn(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
+    def add_outcomes(self, task: IntArray, residual: FloatArray, information: FloatArray) -> None:
         """Take up sums [B] of y - h and h (1 - h) over the drafts of each request."""
         highest = highest_of(task)
         if highest < 0:
@@ -614,7 +613,7 @@ class HazardModel:
             otherwise,
         )
 
-    def learn(
+    def learn_outcomes(
         self,
         hazard: FloatArray,
         slots: IntArray,
@@ -627,7 +626,7 @@ class HazardModel:
         correction = None
         if self._outliers is not None and task is not None and highest_of(task) >= 0:
             correction = self._correction(self._outliers, hazard, slots, verified, accepted, task)
-        self.surprise, self.expected_variance, self.observed, slopes, unknown = learn(
+        self.surprise, self.expected_variance, self.observed, slopes, unknown = update_effects(
             hazard,
             slots,
             verified,
@@ -645,7 +644,7 @@ class HazardModel:
             self.position_effect += correction.sum(axis=1) / self._position_evidence
             unknown[0] += correction.sum(axis=0)
         if task is not None:
-            self.tasks.learn(task, unknown[0], unknown[1])
+            self.tasks.add_outcomes(task, unknown[0], unknown[1])
 
     def forget(self, slots: IntArray) -> None:
         """Clear the rows of ended requests."""
@@ -680,7 +679,7 @@ class HazardModel:
             effects.prior_variance,
         )
         if task is not None:
-            self.tasks.learn(task, by_request[0], by_request[1])
+            self.tasks.add_outcomes(task, by_request[0], by_request[1])
 
     def start_from(self, other: HazardModel) -> None:
         """Begin with the position effects of another model, not trusting them much."""
@@ -688,7 +687,7 @@ class HazardModel:
         self._position_evidence = np.minimum(other._position_evidence, 20.0)
 
     def widen(self, evidence: float, *, centre: bool = False) -> None:
-        """Trust the past less; `centre`: what is known of requests holds for all of them."""
+        """Trust the past less; `centre`: move the mean effect of the requests to the positions."""
         if centre:
             of_all, of_first, of_later = self.effects.centre()
             self.position_effect[0] += of_all + of_first

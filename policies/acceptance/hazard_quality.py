@@ -54,8 +54,8 @@ def tally(hazard: FloatArray, verified: IntArray, accepted: IntArray, counts: Fl
     """Add the observed drafts of some steps to histograms of their predicted hazards, in place.
 
     `counts` [Kmax, bins, 3]: by position and bin of the hazard `[Kmax, B]` how many drafts were
-    rejected, how many accepted, and the sum of their hazards. Observed is what `learn` observes;
-    what is no probability is left out.
+    rejected, how many accepted, and the sum of their hazards. A request that verified K drafts and
+    accepted A shows its first min(A + 1, K). Hazards outside 0 to 1 are left out.
     """
     kmax, bins, _ = counts.shape
     position = np.arange(kmax)[:, None]

@@ -39,7 +39,7 @@ class LookupModel:
         """Return hazards [Kmax, B] of drafts that follow matches of this length [B]."""
         return self._hazards.hazard(slots, _class_of(match))
 
-    def learn(
+    def learn_copied(
         self,
         slots: IntArray,
         available: IntArray,
@@ -59,7 +59,9 @@ class LookupModel:
         shown = np.minimum(available, emitted)
         right = np.minimum(agreed, shown)
         seen = np.where(right < shown, right + 1, shown)
-        self._hazards.learn(self.hazard(slots, match), slots, seen, right, _class_of(match))
+        self._hazards.learn_outcomes(
+            self.hazard(slots, match), slots, seen, right, _class_of(match)
+        )
 
     def forget(self, slots: IntArray) -> None:
         """Drop the state of ended requests."""

@@ -150,7 +150,7 @@ class AcceptanceModel:
             return by_history.copy()
         return self._by_drafts(signal, by_history, slots, task)
 
-    def learn(
+    def learn_outcomes(
         self,
         slots: IntArray,
         verified: IntArray,
@@ -165,7 +165,7 @@ class AcceptanceModel:
         self.quality.see("history", by_history, verified, accepted)
         if signal is not None:
             self._learn_from_signal(slots, verified, accepted, task, signal, by_history)
-        self.history.learn(by_history, slots, verified, accepted, task)
+        self.history.learn_outcomes(by_history, slots, verified, accepted, task)
 
     def forget(self, slots: IntArray) -> None:
         """Clear the rows of ended requests."""
@@ -235,8 +235,8 @@ class AcceptanceModel:
             self.drafts.start_from(self.history)
         hazard = self._by_drafts(signal, by_history, slots, task)
         self.quality.see("confidence", hazard, verified, accepted)
-        self.confidence.learn(signal, hazard, verified, accepted)
-        self.drafts.learn(hazard, slots, verified, accepted, task)
+        self.confidence.learn_weights(signal, hazard, verified, accepted)
+        self.drafts.learn_outcomes(hazard, slots, verified, accepted, task)
         if self.informative:
             missed, uncertain, anything = passed_over(
                 signal, verified, accepted, hazard, by_history

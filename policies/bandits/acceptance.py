@@ -69,14 +69,14 @@ class PositionAcceptance(BanditAcceptance, ABC):
         """Begin on an engine, knowing nothing."""
         self._evidence = HazardCounts(capability.max_draft_tokens, discount=self._discount)
 
-    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+    def predict_drafts(self, context: StepContext, step_times: CostModel) -> Drafts:
         """Return the survival of the drafts by these hazards."""
         hazards = np.minimum(self.hazards(self._evidence), _CEILING)
         of_each = np.repeat(hazards[:, None], context.batch_size, axis=1)
         return Drafts(context=context, survival=survival_of(of_each))
 
-    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+    def learn_acceptance(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Learn from a finished step, whatever plan has run."""
         if step.outcome.slots.size:
-            self._evidence.learn(step.outcome.verified, step.outcome.accepted)
+            self._evidence.count_outcomes(step.outcome.verified, step.outcome.accepted)
         return False

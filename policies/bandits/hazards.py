@@ -38,7 +38,7 @@ class HazardCounts:
         """Steps that verified drafts, discounted likewise."""
         self._discount = discount
 
-    def learn(self, verified: IntArray, accepted: IntArray) -> None:
+    def count_outcomes(self, verified: IntArray, accepted: IntArray) -> None:
         """Learn from one step's outcomes, [B] each."""
         kmax = len(self.seen)
         seen = reaching(np.minimum(accepted + 1, verified), kmax)

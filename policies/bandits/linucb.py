@@ -60,7 +60,7 @@ class RidgeRegressions:
         self.inverse: FloatArray = np.asarray(np.linalg.inv(self.gram), dtype=np.float64)
         self.coefficients: FloatArray = (self.inverse @ self.moment[:, :, None])[:, :, 0]
 
-    def learn(self, features: FloatArray, target: FloatArray, seen: BoolArray) -> None:
+    def add_observations(self, features: FloatArray, target: FloatArray, seen: BoolArray) -> None:
         """Learn from one step.
 
         Args:
@@ -142,7 +142,7 @@ class RequestFeatures:
         self._remember_signal(context)
         return rows
 
-    def learn(self, outcome: StepOutcome) -> None:
+    def add_outcomes(self, outcome: StepOutcome) -> None:
         """Learn from the accepted drafts of each request."""
         slots = outcome.slots
         seen = np.minimum(outcome.accepted + 1, outcome.verified)
@@ -222,21 +222,23 @@ class LinearAcceptance(BanditAcceptance):
             guess=guess,
         )
 
-    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+    def predict_drafts(self, context: StepContext, step_times: CostModel) -> Drafts:
         """Return the survival of the drafts by the upper bounds of their hazards."""
         rows = self._features.of_requests(context)
         width = self._options.exploration * self._ridges.deviation(rows)
         bound = np.clip(self._ridges.mean(rows) + width, _FLOOR, _CEILING)
         return Drafts(context=context, survival=survival_of(bound), notes=(rows,))
 
-    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+    def learn_acceptance(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Learn from a finished step and the features of its plan, if it was planned."""
         outcome = step.outcome
         for rows in step.plan.notes:
             positions = np.arange(self._kmax)[:, None]
             seen = positions < np.minimum(outcome.accepted + 1, outcome.verified)
-            self._ridges.learn(rows, (positions < outcome.accepted).astype(np.float64), seen)
-        self._features.learn(outcome)
+            self._ridges.add_observations(
+                rows, (positions < outcome.accepted).astype(np.float64), seen
+            )
+        self._features.add_outcomes(outcome)
         return False
 
     def forget(self, slots: IntArray) -> None:

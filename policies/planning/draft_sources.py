@@ -9,8 +9,9 @@ these are worth more. Hazards of both sources come from finished rounds, p from 
 before, and a match from emitted text, so that the choice depends on no draft of the round: outputs
 keep their distribution.
 
-The drafter's next drafts are worth less to a request that goes on copying. It is expected to where
-all drafts that were looked up agree; if every request does, the drafter need not run.
+The drafter's next drafts are worth less to a request that goes on copying. Where all looked-up
+drafts are right, we expect the request to go on copying. If all requests do, the drafter is
+skipped.
 
 **The drafter's pass is left out** when look-ups find what the requests need. A drafter with a state
 runs a pass in every step, also where all requests verify looked-up drafts. Each finished step
@@ -34,7 +35,7 @@ before, a file that it quotes. It has the sums of such requests as its prior, an
 known it may lose the drafter at once, but for one request in some, which tries the drafter. So may
 a request of new text where requests are so much alike that a trial of n steps is not worth its
 cost: ln(with both / by the look-up alone) of requests has mean m and standard deviation s, a
-request has L steps, and L s u(m / s) < n m, with u as in `adaptive_spec.policies.planning.value`.
+request has L steps, and L s u(m / s) < n m, with u as in `adaptive_spec.policies.planning.trials`.
 The drafter cannot continue text it has not seen, so requests of a step without its pass are without
 its drafts to their end. The pass is left out only where every decoding request is faster alone, and
 no prompt is due. The hazards come from finished steps, so outputs keep their distribution.
@@ -51,10 +52,9 @@ import numpy as np
 from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policies.acceptance.hazard_model import survival_of
 from adaptive_spec.policies.acceptance.lookup_model import LookupModel
-from adaptive_spec.policies.planning.draft_prices import verify_price
 from adaptive_spec.policies.planning.planner import Ahead
-from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.value_kernels import unit_loss
+from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
+from adaptive_spec.policies.planning.trials import unit_loss
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import BoolArray, FinishedStep, FloatArray, IntArray, Level, StepContext
 
@@ -106,8 +106,6 @@ class LookupAlone:
     def pays(self, context: StepContext) -> bool:
         """Whether this step leaves the drafter's pass out. If so, all its requests are given up."""
         capability = context.capability
-        if context.lookup_available is None:
-            return False
         if not (capability.off_pass and capability.cold_off and capability.steers_depth):
             return False
         slots = context.slots
@@ -133,7 +131,7 @@ class LookupAlone:
         self._given_up[slots] = 1
         return True
 
-    def learn(
+    def learn_times(
         self, step: FinishedStep, cost: CostModel, survival: FloatArray, survival_copied: FloatArray
     ) -> None:
         """Take up a step that ran the drafter.
@@ -231,7 +229,9 @@ class LookupAlone:
 
 
 _FIRST_PRICE = 0.3
+"""Price of a verified draft (tokens) before a plan has shown one."""
 _PRICE_RATE = 0.1
+"""Weight of a new plan's price."""
 
 
 class Chosen(NamedTuple):

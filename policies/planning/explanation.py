@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_spec.policies.planning.off_forecast import OffForecast
 from adaptive_spec.policies.planning.planner import is_ragged
-from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.step_forecast import OffForecast, StepForecast
 from adaptive_spec.step import FloatArray, IntArray, Level, Mode
 
 EVERY_STEPS = 8

@@ -1,6 +1,6 @@
 """Steps that measure something: trials, steps without drafting, probes while off.
 
-`policies.planning.value` chooses the trial; here the choice becomes a plan. A step verifies what
+`policies.planning.trials` chooses the trial; here the choice becomes a plan. A step verifies what
 the step before has drafted, so a trial takes two steps. Requests that verify another draft than the
 planner wants are drawn independently of anything about their drafts, and the probability of the
 draw is returned as a propensity.
@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.policies.planning.off_forecast import OffForecast
+from adaptive_spec.policies.planning.loops import FRACTION
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.value import DEEPER, Value
-from adaptive_spec.policies.planning.value_kernels import FRACTION
+from adaptive_spec.policies.planning.trials import DEEPER, Trials
 from adaptive_spec.policies.step_time.belief import KNEE
-from adaptive_spec.policies.step_time.model import CostModel, load_bin
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
@@ -47,17 +45,17 @@ class Exploring:
 
     Args:
         explorer: draws requests.
-        value: chooses trials.
+        trials: chooses them.
     """
 
-    def __init__(self, explorer: Explorer, value: Value) -> None:
-        self._explorer, self.value = explorer, value
+    def __init__(self, explorer: Explorer, trials: Trials) -> None:
+        self._explorer, self.trials = explorer, trials
         self.k_ahead: int | None = None
         """K that this step drafts for, to be measured in the next."""
         self._deeper = self._deeper_next = False
 
     def extended(self, forecast: StepForecast, verify: IntArray, depth: int) -> Explored:
-        """The plan with padding filled and, in a trial of acceptance, one draft more for some.
+        """Return the plan with padding filled; in a trial of acceptance some get one draft more.
 
         Args:
             forecast: of the step.
@@ -87,7 +85,7 @@ class Exploring:
             wanted: K to be measured next, whatever it is worth.
         """
         context, best = forecast.context, forecast.best
-        now, trial = self.k_ahead, self.value.best_trial(forecast, observations)
+        now, trial = self.k_ahead, self.trials.best_trial(forecast, observations)
         if wanted is not None:
             trial = wanted
         self._deeper, self._deeper_next = self._deeper_next, trial == DEEPER
@@ -97,25 +95,25 @@ class Exploring:
         depth = best.draft_depth if self.k_ahead is None else self.k_ahead
         verify = np.minimum(context.draft_available, now)
         possible = int(np.minimum(context.draft_possible, now).sum())
-        self.value.tried(now, int(verify.sum()) / max(possible, 1))
+        self.trials.note_share_found(now, int(verify.sum()) / max(possible, 1))
         return measuring(context, verify, depth, Mode.ON, f"measuring K = {now}")
 
     def without_drafter(self, context: StepContext) -> SpecPlan:
-        """Neither drafts nor the pass that keeps the drafter's state."""
+        """Return a plan without drafts and without the pass that keeps the drafter's state."""
         self._drop()
         none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
         return measuring(context, none, 0, Mode.OFF_COLD, "measuring a step without the drafter")
 
     def while_off(self, forecast: StepForecast, modes: ModeMachine) -> SpecPlan:
-        """K = 0 for all; while probing, one draft for a few."""
+        """Return the plan of a step while speculation is off: K = 0, or a probe of a few."""
         context = forecast.context
         self._drop()
         if not modes.probing:
             none: IntArray = np.zeros(context.batch_size, dtype=np.int64)
-            return forecast.plan(none, 0, modes.plan_mode, "speculation does not pay")
+            return forecast.predicted_plan(none, 0, modes.plan_mode, "speculation does not pay")
         verify, propensity = self._explorer.some(context.draft_available, modes.probe_requests)
         depth, mode = self.probe_depth, modes.plan_mode
-        return forecast.plan(verify, depth, mode, "probing", propensity, measures=True)
+        return forecast.predicted_plan(verify, depth, mode, "probing", propensity, measures=True)
 
     def _drop(self) -> None:
         self.k_ahead, self._deeper_next = None, False
@@ -168,7 +166,7 @@ class Explorer:
         self._random = np.random.default_rng(seed)
 
     def deeper(self, depth: int) -> int:
-        """The next depth the engine can run."""
+        """Return the smallest depth above this one that the engine can run; else this one."""
         above = [k for k in self._capability.uniform_values if k > depth]
         return above[0] if above else depth
 
@@ -183,7 +181,7 @@ class Explorer:
         can = verify < available
         chosen = can & (self._random.random(batch) < fraction)
         if not chosen.any() and can.any():
-            # Small batches: at least one, each as likely.
+            # A small batch may draw nobody: then one request is drawn, each as likely.
             chosen[self._random.choice(np.flatnonzero(can))] = True
         count = max(int(can.sum()), 1)
         likely = fraction + (1.0 - fraction) ** count / count
@@ -191,9 +189,9 @@ class Explorer:
         return verify + chosen, propensity
 
     def some(self, available: IntArray, requests: int) -> tuple[IntArray, FloatArray]:
-        """The mildest K for a few random requests (at level UNIFORM for all), 0 for the others.
+        """Return the smallest K >= 1 for a few random requests, 0 for the others, and propensities.
 
-        Also their propensities [B].
+        At level UNIFORM all requests get that K. [B] each.
         """
         k = self.deeper(0)
         if self._capability.level is Level.UNIFORM:
@@ -209,7 +207,7 @@ class Explorer:
         return verify, propensity
 
     def fill_padding(self, verify: IntArray, available: IntArray) -> IntArray:
-        """Use the padding of a captured batch size: more drafts at no cost."""
+        """Return K_i with drafts added that fill the captured batch size, at no cost."""
         buckets = self._capability.token_buckets
         if not buckets or self._capability.level is Level.UNIFORM:
             return verify
@@ -222,106 +220,3 @@ class Explorer:
         filled = verify.copy()
         filled[chosen] += 1
         return filled
-
-
-_LARGEST_DRAFTER = 0.5
-"""Work of the largest drafter, relative to its target's for as many tokens."""
-_LEAST_REST = 0.1
-"""Share of a step at K = 0 that the target takes at least."""
-# By then K and acceptance of the load are known.
-_LEAST_STEPS = 100
-"""Steps of a load before its first step without the drafter."""
-_STEPS = 8
-"""Steps in a row; the first alone has cost the requests their drafter."""
-_MEMORY_STEPS = 50.0
-_REMEMBERED_STEPS = 2000.0
-"""Steps whose gains and losses count together: one bad request is no reason."""
-_MARGIN = 0.01
-"""Relative gain that a handful of timed steps cannot tell from none."""
-_REPLACED = 0.5
-"""Share of the requests that have a drafter again when speculation is judged as ever."""
-
-
-class ColdTrial:
-    """Schedule of steps without the drafter, a few for each doubling of the load.
-
-    Where the depth is fixed and the drafter has a state, each step pays for the same passes,
-    whatever K is. Their time cannot be told from that of the rest then, and nothing says what no
-    speculation would bring: the pass of a block drafter may take a tenth of a step with one
-    request, and two thirds of it with a hundred. A few steps without the drafter tell. They are not
-    free: the requests alive have lost their drafter, and decode without drafts to their end.
-
-    So these steps are made once two sums say so. What may have been lost so far is counted as if
-    the passes took as long as a drafter of half the target's work does. What the steps cost is half
-    a request's lifetime at the goodput of K = 0. Staking as much as the answer costs loses at most
-    twice the best (ski rental), and where speculation gains more than leaving the drafter out
-    could, it never comes to that. Two loads, timed so, tell the time of a pass and its share by
-    request.
-    """
-
-    def __init__(self, capability: Capability, cost: CostModel) -> None:
-        self._needed = capability.off_pass and capability.cold_off and not capability.steers_depth
-        self._cost = cost
-        self._lost: dict[int, float] = {}
-        self._steps: dict[int, int] = {}
-        self._left = 0
-        self._seconds = self._tokens = 0.0
-        """Means of the last plans, and of the tokens that they expected of a request."""
-        self._unjudged = False
-        self._recovering = False
-
-    def due(self, forecast: StepForecast, lifetime: float) -> bool:
-        """Whether this step is to run without the drafter; call once per step that speculates.
-
-        Args:
-            forecast: of the step.
-            lifetime: mean seconds that a request decodes.
-        """
-        if not self._needed:
-            return False
-        if self._left:
-            self._left -= 1
-            return True
-        batch_size = forecast.context.batch_size
-        if self._unjudged or self._recovering or self._cost.timed_cold(batch_size):
-            return False
-        load = load_bin(batch_size)
-        self._steps[load] = steps = self._steps.get(load, 0) + 1
-        seconds = forecast.best.seconds
-        tokens = forecast.counted(forecast.best_tokens) / batch_size
-        weight = max(1.0 / steps, 1.0 / _MEMORY_STEPS)
-        self._seconds += weight * (seconds - self._seconds)
-        self._tokens += weight * (tokens - self._tokens)
-        warm = forecast.seconds_of(0, 0, Mode.OFF_WARM)
-        rest = warm - _LARGEST_DRAFTER * float(forecast.verify_seconds[-1])
-        lost = (1.0 - 1.0 / _REMEMBERED_STEPS) * self._lost.get(load, 0.0)
-        self._lost[load] = lost = lost + seconds - tokens * max(rest, _LEAST_REST * warm)
-        gain = tokens * warm / seconds - 1.0  # gain of the plan over K = 0
-        if steps < _LEAST_STEPS or lost < 0.5 * lifetime * max(gain, 0.0):
-            return False
-        self._lost[load] = 0.0
-        self._left = _STEPS - 1
-        self._unjudged = True
-        return True
-
-    def pays(self, forecast: StepForecast) -> bool | None:
-        """Whether speculation pays, asked once when the steps without drafter are timed; or None.
-
-        The requests alive have lost their drafter by then, so it is the plans before that count.
-        """
-        if not self._unjudged or self._left:
-            return None
-        if not self._cost.timed_cold(forecast.context.batch_size):
-            return None
-        self._unjudged = False
-        off_seconds = OffForecast(forecast).off_seconds
-        self._recovering = self._tokens * off_seconds > (1.0 + _MARGIN) * self._seconds
-        return self._recovering
-
-    def recovering(self, context: StepContext) -> bool:
-        """Most requests have lost their drafter to a trial, and cannot show what it gains."""
-        if self._recovering:
-            drafted = int((context.draft_possible > 0).sum())
-            out = 0 if context.opted_out is None else int(context.opted_out.sum())
-            self._recovering = drafted < _REPLACED * (context.batch_size - out)
-        return self._recovering or self._unjudged

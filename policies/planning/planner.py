@@ -21,14 +21,15 @@ second that a batch would reach if all its requests were like i, each at its bes
     w_i = 1 / r_i,    scaled so that these tokens together count as many as they are.
 
 The planner maximises sum_i w_i (1 + sum_j s_ij) / T. With w = 1 that is the rate of the step at
-hand. It spends too much on requests, or on stretches of one, that accept well: finished sooner,
-they leave the batch to those that don't, and a draft left out there is made up in the next step.
+hand. It spends too much on requests, or on stretches of one, that accept well. These end sooner and
+leave the batch to those that accept badly, and a draft left out of them is made in the next step.
 For given work a batch needs a sum of n_i / (1 + S_i) steps of the same T. That sum is least where
 each request minimises its own seconds per token, which is this w_i to first order (T linear in the
 drafts, acceptance known). Whether to draft at all stays a question of the step itself: the first
 draft of a step and each pass of the drafter are costs that all requests share.
 
-The loops stand in `policies.planning.draft_kernels`. Values are position-major, [Kmax, B].
+Here K_i are free and a ragged batch costs nothing more; `shared_k` searches where an engine needs
+or favours one K for the batch. Values are position-major, [Kmax, B].
 """
 
 from __future__ import annotations
@@ -39,14 +40,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.planning.draft_kernels import (
-    admit,
-    best_plan,
-    rank,
-    value_of,
-    worth,
-)
-from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level, StepContext
+from adaptive_spec.policies.kernels import BOOLS, INTS, kernel, kernel_of_kernels
+from adaptive_spec.policies.planning.loops import admit_loop, rank_loop, value_loop, worth_loop
+from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, StepContext
 
 
 class Admission(msgspec.Struct, frozen=True, eq=False):
@@ -101,66 +97,30 @@ def plan_step(
     survival: FloatArray,
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
-    ahead: Ahead | None = None,
 ) -> Planned:
-    """Return the best plan of a step: by the worth of tokens, or without it if that drafts nothing.
-
-    Whether to speculate at all is decided by the step itself: costs that all requests share are not
-    part of the worth of tokens.
+    """Return the best plan of a step on an engine that takes any K_i at the same price.
 
     Args:
         context: the step.
         survival: [Kmax, B] s_ij.
         verify_seconds: [B * Kmax + 1] verify time with m drafts.
         draft_seconds: [Kmax + 1] draft time by depth.
-        ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
     """
     capability, taking_part, batch = context.capability, context.taking_part, context.batch_size
-    one_k = capability.level is Level.UNIFORM or capability.ragged_penalty > 0.0
-    if ahead is None and not one_k:
-        found: FloatArray = np.empty(batch)
-        verify, depth, value, seconds, tokens, by_worth = best_plan(
-            survival,
-            context.draft_possible,
-            context.draft_available,
-            verify_seconds,
-            draft_seconds,
-            depths_of(capability),
-            capability.steers_depth,
-            _everybody(batch) if taking_part is None else taking_part,
-            found,
-        )
-        best = Admission(verify, int(depth), float(value), float(seconds))
-        return Planned(best, found if by_worth or taking_part is not None else None, float(tokens))
-    weights = None if taking_part is None else taking_part.astype(np.float64)
-    by_weights = [weights]
-    if batch > 1:
-        worth = token_worth(survival, verify_seconds, draft_seconds, capability, taking_part)
-        by_weights = [worth, weights]
-    for weights in by_weights:
-        best = _plan_weighed(context, survival, weights, verify_seconds, draft_seconds, ahead)
-        if best.verify.any() or (best.draft_depth and capability.steers_depth):
-            break
-    return Planned(best, weights, batch + value_of(survival, best.verify))
-
-
-def _plan_weighed(
-    context: StepContext,
-    survival: FloatArray,
-    weights: FloatArray | None,
-    verify_seconds: FloatArray,
-    draft_seconds: FloatArray,
-    ahead: Ahead | None,
-) -> Admission:
-    possible, available = context.draft_possible, context.draft_available
-    costs = verify_seconds, draft_seconds, context.capability
-    depth = None
-    if ahead is not None:
-        each = np.ones(context.batch_size) if weights is None else weights
-        values, base = ahead.survival * each, each * (1.0 + ahead.more)
-        depth = best_admission(values, base, possible, possible, *costs).draft_depth
-    values = survival if weights is None else survival * weights
-    return best_admission(values, weights, possible, available, *costs, depth)
+    found: FloatArray = np.empty(batch)
+    verify, depth, value, seconds, tokens, by_worth = best_plan(
+        survival,
+        context.draft_possible,
+        context.draft_available,
+        verify_seconds,
+        draft_seconds,
+        depths_of(capability),
+        capability.steers_depth,
+        _everybody(batch) if taking_part is None else taking_part,
+        found,
+    )
+    best = Admission(verify, int(depth), float(value), float(seconds))
+    return Planned(best, found if by_worth or taking_part is not None else None, float(tokens))
 
 
 @lru_cache(maxsize=64)
@@ -168,146 +128,188 @@ def _everybody(batch: int) -> BoolArray:
     return np.ones(batch, dtype=np.bool_)
 
 
-def token_worth(
+@kernel_of_kernels(
+    # The controller makes the limits read-only; an array that can be written fits as well.
+    "Tuple((int64[::1], int64, float64, float64, float64, boolean))(float64[:, ::1],"
+    f" {INTS}, {INTS}, float64[::1], float64[::1], int64[::1], boolean, {BOOLS}, float64[::1])"
+)
+def best_plan(
     survival: FloatArray,
-    verify_seconds: FloatArray,
-    draft_seconds: FloatArray,
-    capability: Capability,
-    taking_part: BoolArray | None = None,
-) -> FloatArray:
-    """w_i [B] > 0, and 0 for requests that do not take part.
-
-    Args:
-        survival: [Kmax, B] s_ij.
-        verify_seconds: [B * Kmax + 1] verify time with m drafts.
-        draft_seconds: [Kmax + 1] draft time by depth.
-        capability: whether the engine steers the depth.
-        taking_part: [B] requests whose tokens count; None: all.
-    """
-    if not capability.steers_depth:
-        draft_seconds = np.full_like(draft_seconds, draft_seconds[-1])
-    number = survival.shape[1] if taking_part is None else int(taking_part.sum())
-    weights = worth(survival, verify_seconds[::number][: len(draft_seconds)] + draft_seconds)
-    return weights if taking_part is None else weights * taking_part
-
-
-def best_admission(
-    values: FloatArray,
-    weights: FloatArray | None,
     possible: IntArray,
     available: IntArray,
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
-    capability: Capability,
-    depth: int | None = None,
-) -> Admission:
-    """The best plan an engine of this capability can run.
+    depths: IntArray,
+    steers: bool,
+    taking_part: BoolArray,
+    weights: FloatArray,
+) -> tuple[IntArray, int, float, float, float, bool]:
+    """Choose K_i and D by the worth of tokens, or without it where that leaves no draft.
 
     Args:
-        values: [Kmax, B] w_i s_ij, float64, C-contiguous, not increasing along axis 0.
-        weights: [B] w_i >= 0; None: all 1.
-        possible: [B] drafts the next step could use, 0..Kmax.
-        available: [B] drafts that can be verified now, 0..Kmax.
-        verify_seconds: [M + 1] verify time with m drafts, m = 0..B * Kmax, padding included.
-        draft_seconds: [Kmax + 1] draft time by depth.
-        capability: granularity and ladder.
-        depth: D, where that is given.
+        survival: [Kmax, B]
+        possible: [B] drafts that the next step could use.
+        available: [B] drafts that can be verified now.
+        verify_seconds: [B * Kmax + 1]
+        draft_seconds: [Kmax + 1]
+        depths: D to choose from, ascending.
+        steers: the engine steers the depth.
+        taking_part: [B] requests whose tokens count.
+        weights: [B] overwritten with the weights that were used.
 
-    D is optimal for the next step. K_i is optimal for this one, given D: drafts at hand are paid
-    for, so they may go deeper than the next step's. With ``available = min(possible, D)``, which
-    is what an engine offers one step later, both together are the optimum over every plan.
+    Returns K_i [B], D, the value of the step, its seconds, the tokens it is expected to emit, and
+    whether the worth of tokens is part of the weights.
     """
-    search = _Search(values, weights, verify_seconds, draft_seconds, capability)
-    depths = depths_of(capability) if depth is None else np.array([depth])
-    if capability.level is Level.UNIFORM:
-        depth = search.uniform(possible, depths).draft_depth
-        return search.uniform(available, np.array([depth]))
-    ragged, ratio = search.ragged(possible, available, depths)
-    if capability.ragged_penalty <= 0.0:
-        return ragged
-    # Where a uniform batch runs a faster graph: the better of the best of either kind.
-    uniform = search.uniform(possible, depths)
-    depth = uniform.draft_depth if uniform.goodput >= ratio else ragged.draft_depth
-    uniform = search.uniform(available, np.array([depth]))
-    if depth != ragged.draft_depth:
-        ragged, _ = search.ragged(possible, available, np.array([depth]))
-    return uniform if uniform.goodput >= ragged.goodput else ragged
-
-
-class _Search:
-    """The two searches over one step's values and costs."""
-
-    def __init__(
-        self,
-        values: FloatArray,
-        weights: FloatArray | None,
-        verify_seconds: FloatArray,
-        draft_seconds: FloatArray,
-        capability: Capability,
-    ) -> None:
-        self._values = values
-        if weights is None:
-            self._base = float(values.shape[1])
-        else:
-            self._base = float(np.cumsum(weights)[-1]) if weights.size else 0.0
-        self._verify_seconds = verify_seconds
-        self._draft_seconds = draft_seconds
-        self._capability = capability
-        self._penalty = 1.0 + capability.ragged_penalty
-
-    def ragged(
-        self, possible: IntArray, available: IntArray, depths: IntArray
-    ) -> tuple[Admission, float]:
-        """K_i free per request, at the time of a ragged batch; and the next step's ratio."""
-        verify_seconds = self._verify_seconds
-        if self._penalty > 1.0:
-            verify_seconds = verify_seconds * self._penalty
-        verify, depth, value, ratio = admit(
-            *rank(self._values, np.maximum(possible, available)),
+    batch = survival.shape[1]
+    number = int(np.count_nonzero(taking_part))
+    limit = np.maximum(possible, available)
+    weighted = number > 1
+    while True:
+        weights[:] = taking_part
+        if weighted:
+            passes = draft_seconds if steers else np.full_like(draft_seconds, draft_seconds[-1])
+            uniform = verify_seconds[::number][: len(draft_seconds)]
+            weights *= worth(survival, uniform + passes)
+        base = np.cumsum(weights)[-1]
+        position, request, value = rank(survival * weights, limit)
+        verify, depth, more, _ = admit(
+            position,
+            request,
+            value,
             possible,
             available,
-            self._base,
+            base,
             verify_seconds,
-            self._draft_seconds,
+            draft_seconds,
             depths,
         )
-        seconds = self._seconds(int(verify.sum()), is_ragged(verify))
-        seconds += float(self._draft_seconds[depth])
-        return Admission(verify, depth, self._base + value, seconds), ratio
+        drafts = np.sum(verify)
+        # Whether to speculate at all is decided by the step itself: costs that all requests share
+        # are not part of the worth of tokens.
+        if drafts > 0 or (depth > 0 and steers) or not weighted:
+            seconds = verify_seconds[drafts] + draft_seconds[depth]
+            tokens = batch + value_of(survival, verify)
+            return verify, depth, base + more, seconds, tokens, weighted
+        weighted = False
 
-    def uniform(self, limit: IntArray, depths: IntArray) -> Admission:
-        """Return one K for the batch, less for requests that have fewer drafts.
 
-        With several depths to choose from, K is drafted for and K <= D; with one, it is given.
-        """
-        same_depth = self._capability.level is Level.UNIFORM
-        kmax = self._capability.max_draft_tokens
-        choices = np.array(self._capability.uniform_values if same_depth else range(kmax + 1))
-        admitted = np.arange(kmax)[:, None] < limit
-        tokens, drafts = np.zeros(kmax + 1), np.zeros(kmax + 1, dtype=np.int64)
-        np.cumsum(np.sum(self._values, axis=1, where=admitted), out=tokens[1:])
-        np.cumsum(np.count_nonzero(admitted, axis=1), out=drafts[1:])
-        least, most = int(limit.min(initial=kmax)), int(limit.max(initial=0))
-        verify_seconds = np.array(
-            [self._seconds(int(drafts[k]), least < min(most, k)) for k in choices.tolist()]
-        )
-        ratio = (self._base + tokens[choices])[:, None] / (
-            verify_seconds[:, None] + self._draft_seconds[depths]
-        )
-        if len(depths) > 1:
-            usable = choices[:, None] == depths if same_depth else choices[:, None] <= depths
-            ratio = np.where(usable, ratio, -np.inf)
-        row, column = divmod(int(np.argmax(ratio)), len(depths))
-        k, depth = int(choices[row]), int(depths[column])
-        return Admission(
-            np.minimum(limit, k),
-            depth,
-            self._base + float(tokens[k]),
-            float(verify_seconds[row] + self._draft_seconds[depth]),
-        )
+@kernel(
+    "float64[:](float64[:, :], float64[:])",
+    worth_loop,
+)
+def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
+    """Return the weight [B] of a token of each request.
 
-    def _seconds(self, drafts: int, ragged: bool) -> float:
-        return float(self._verify_seconds[drafts]) * (self._penalty if ragged else 1.0)
+    Args:
+        survival: [Kmax, B] s_ij.
+        seconds: [Kmax + 1] of a step with K drafts for each request.
+    """
+    tokens = np.ones((len(survival) + 1, survival.shape[1]))
+    for j in range(len(survival)):
+        np.add(tokens[j], survival[j], out=tokens[j + 1])
+    pace = tokens / seconds[:, None]
+    emitted = tokens[np.argmax(pace, axis=0), np.arange(tokens.shape[1])]
+    result: FloatArray = 1.0 / np.maximum.reduce(pace, axis=0)
+    if result.size:
+        result *= np.cumsum(emitted)[-1] / np.cumsum(result * emitted)[-1]
+    return result
+
+
+@kernel(
+    f"Tuple((int64[::1], int64[::1], float64[::1]))(float64[:, ::1], {INTS})",
+    rank_loop,
+)
+def rank(values: FloatArray, limit: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Sort drafts by falling value, which is compared at 32 bits.
+
+    Args:
+        values: [Kmax, B] >= 0.
+        limit: [B] only the first drafts of each request are sorted.
+
+    Returns position j [N], request i [N] and value [N] of each, with N = sum of the limits.
+    """
+    batch = values.shape[1]
+    position = np.arange(len(values))[:, None]
+    keys = np.where(position < limit, -values, np.inf).astype(np.float32).ravel()
+    order = np.argsort(keys, kind="stable")[: int(np.minimum(limit, len(values)).sum())]
+    at, request = np.divmod(order, max(batch, 1))
+    return at, request, values[at, request]
+
+
+@kernel(
+    "Tuple((int64[::1], int64, float64, float64))(int64[::1], int64[::1], float64[::1],"
+    f" {INTS}, {INTS}, float64, float64[:], float64[:],"
+    " int64[:])",
+    admit_loop,
+)
+def admit(
+    position: IntArray,
+    request: IntArray,
+    value: FloatArray,
+    possible: IntArray,
+    available: IntArray,
+    base: float,
+    verify_seconds: FloatArray,
+    draft_seconds: FloatArray,
+    depths: IntArray,
+) -> tuple[IntArray, int, float, float]:
+    """Choose the next draft depth D and this step's K_i; see `policies.planning.planner`.
+
+    Args:
+        position: [N] of each draft, as `rank` returns it for the larger of the two limits.
+        request: [N] likewise.
+        value: [N] likewise.
+        possible: [B] drafts of each request that the next step could use.
+        available: [B] drafts of each request that can be verified now.
+        base: sum of the weights, the value of the bonus tokens.
+        verify_seconds: [M + 1] verify time with m admitted drafts, M >= sum of either limit.
+        draft_seconds: [Kmax + 1] draft time at depth D.
+        depths: candidate depths, ascending.
+
+    Returns K_i `[B]`, D, the value of the admitted drafts, and the best ratio of the next step.
+    D maximises the ratio over drafts that are possible; K_i maximises it over drafts that are
+    available, given the time of drafting to D.
+    """
+    usable = position < possible[request]
+    drafts, at = value[usable], position[usable]
+    best, best_depth = -np.inf, 0
+    for depth in depths.tolist()[::-1]:  # each has the drafts of the next deeper one or fewer
+        usable = at < depth
+        drafts, at = drafts[usable], at[usable]
+        drafting = draft_seconds[depth]
+        score = base / float(verify_seconds[0] + drafting)
+        if drafts.size:
+            scores = np.add.accumulate(drafts)
+            scores += base
+            scores /= verify_seconds[1 : len(scores) + 1] + drafting
+            score = max(score, float(np.maximum.reduce(scores)))
+        if score >= best:
+            best, best_depth = score, depth
+    usable = position < available[request]
+    admitted, total = _best_prefix(value[usable], base, verify_seconds, draft_seconds[best_depth])
+    chosen = request[usable][:admitted]
+    verify = np.bincount(chosen, minlength=len(possible)).astype(np.int64)
+    return verify, best_depth, total, float(best)
+
+
+def _best_prefix(
+    value: FloatArray, base: float, verify_seconds: FloatArray, draft_seconds: float
+) -> tuple[int, float]:
+    """Length and value of the shortest prefix that reaches the best ratio."""
+    total = np.empty(len(value) + 1)
+    total[0] = 0.0
+    np.cumsum(value, out=total[1:])
+    score = (base + total) / (verify_seconds[: len(total)] + draft_seconds)
+    admitted = int(np.argmax(score))
+    return admitted, float(total[admitted])
+
+
+@kernel(f"float64(float64[:, :], {INTS})", value_loop)
+def value_of(values: FloatArray, verify: IntArray) -> float:
+    """Sum of values [Kmax, B] at positions below verify [B], request by request."""
+    admitted = np.arange(len(values)) < verify[:, None]
+    total = np.cumsum(np.where(admitted, values.T, 0.0))
+    return float(total[-1]) if total.size else 0.0
 
 
 def is_ragged(verify: IntArray) -> bool:

@@ -30,24 +30,32 @@ _RECENT_STEPS = 8
 
 
 class PromptShare:
-    """Mean prompt tokens per step, and the share of them that drafts do not spread out."""
+    """Mean prompt tokens per step, and the share of them that drafts do not spread out.
+
+    Attributes:
+        tokens: prompt tokens per step that come whatever is drafted.
+        recent: prompts have come lately, so that more are likely to.
+    """
 
     def __init__(self) -> None:
         self._steps = integers(0)
         self._uncounted: list[IntArray] = []
-        self._tokens = self._waiting = self._share = 0.0
+        self._mean = self._waiting = self._share = 0.0
         self._without = _RECENT_STEPS
+        self.tokens, self.recent = 0.0, False
 
-    def ran(self, outcome: StepOutcome) -> None:
-        """Take up a step; the prompts of steps that decode nothing count with the next."""
+    def add_step(self, outcome: StepOutcome) -> None:
+        """Average the prompt tokens of a step; those of steps without decoding join the next."""
         self._waiting += outcome.prefill_tokens
         self._without = 0 if outcome.prefill_tokens else self._without + 1
+        self.recent = self._without < _RECENT_STEPS
         if outcome.batch_size:
             self._uncounted.append(outcome.slots)
             if len(self._uncounted) >= _MOST_UNCOUNTED:
                 self._count()
-            self._tokens += _RATE * (self._waiting - self._tokens)
+            self._mean += _RATE * (self._waiting - self._mean)
             self._waiting = 0.0
+            self.tokens = self._share * self._mean
 
     def ended(self, slots: IntArray) -> None:
         """Take up that requests have ended."""
@@ -56,18 +64,9 @@ class PromptShare:
             # The step of the prompt emits the first token and is not among those that decode.
             self._share += _RATE * (min(_FIXED_STEPS / (1.0 + steps), 1.0) - self._share)
         self._steps.reset(slots)
+        self.tokens = self._share * self._mean
 
     def _count(self) -> None:
         if self._uncounted:
             slots, self._uncounted = np.concatenate(self._uncounted), []
             np.add.at(self._steps.reaching(highest_of(slots)), slots, 1)
-
-    @property
-    def recent(self) -> bool:
-        """Prompts have come lately, so that more are likely to."""
-        return self._without < _RECENT_STEPS
-
-    @property
-    def tokens(self) -> float:
-        """Prompt tokens per step that come whatever is drafted."""
-        return self._share * self._tokens

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.per_request import floats, lowest_of
+from adaptive_spec.per_request import floats
 from adaptive_spec.policies.planning.planner import is_ragged
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.step import BoolArray, FloatArray, IntArray, Level, SpecPlan, StepContext
@@ -34,20 +34,16 @@ class TpotTargets:
     """Mean seconds per token of each request, and the drafts that late requests need.
 
     Args:
-        allowance: largest relative lengthening of a step; 0 ignores targets.
+        allowance: largest relative lengthening of a step, > 0.
     """
 
     def __init__(self, allowance: float) -> None:
         self._allowance = allowance
-        self._used = False
         self._began, self._tokens = floats(float("nan")), floats(0.0)
 
     def late(self, context: StepContext) -> BoolArray | None:
         """Return [B] whether each request is behind its target; None if none is."""
         slots, target = context.slots, context.tpot_target
-        if self._allowance <= 0.0 or not lowest_of(target) < np.inf:
-            return None
-        self._used = True
         began = self._began[slots]
         began = np.where(np.isnan(began), context.now, began)
         self._began[slots] = began
@@ -56,14 +52,12 @@ class TpotTargets:
 
     def emitted(self, slots: IntArray, tokens: IntArray) -> None:
         """Count tokens [B] that reached these requests."""
-        if self._used:
-            self._tokens[slots] = self._tokens[slots] + tokens
+        self._tokens[slots] = self._tokens[slots] + tokens
 
     def forget(self, slots: IntArray) -> None:
         """Clear the rows of requests that have ended."""
-        if self._used:
-            self._began.reset(slots)
-            self._tokens.reset(slots)
+        self._began.reset(slots)
+        self._tokens.reset(slots)
 
     def raised(self, plan: SpecPlan, forecast: StepForecast, late: BoolArray) -> SpecPlan:
         """Return the plan with the drafts that late requests need.
@@ -94,7 +88,7 @@ class TpotTargets:
             reason = f"{reason}, {RAISED}"
         if not reached:
             reason = f"{reason}, {OUT_OF_REACH}"
-        return forecast.plan(
+        return forecast.predicted_plan(
             verify, depth, plan.mode, reason, plan.propensity, measures=plan.measures
         )
 

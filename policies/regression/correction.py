@@ -42,7 +42,7 @@ class CorrectedHead:
         scaled = self.scale * logits + ((1.0 - self.scale) * self._mean)[:, None]
         return self.effects.hazard(slots, None, scaled)
 
-    def learn(
+    def learn_correction(
         self,
         logits: FloatArray,
         hazard: FloatArray,
@@ -67,7 +67,7 @@ class CorrectedHead:
             residual, information = residual + imputed[0], information + imputed[1]
             self.effects.impute(*imputed, slots)
         self._learn_scale(np.where(np.isnan(logits), 0.0, logits), residual, information)
-        self.effects.learn(hazard, slots, verified, accepted)
+        self.effects.learn_outcomes(hazard, slots, verified, accepted)
 
     def _learn_scale(
         self, logits: FloatArray, residual: FloatArray, information: FloatArray

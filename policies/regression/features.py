@@ -122,7 +122,7 @@ class RequestHistory:
         np.log2(1.0 + sums[4], out=result[2])
         return result
 
-    def learn(self, slots: IntArray, verified: IntArray, accepted: IntArray) -> None:
+    def add_outcomes(self, slots: IntArray, verified: IntArray, accepted: IntArray) -> None:
         """Learn one step's outcomes, [B] each. Steps without drafts only count as progress."""
         if slots.size:
             rows = self._sums.reaching(highest_of(slots))

@@ -86,7 +86,7 @@ class FittedHazards:
         logits = (history.T,) if drafts is None else (history.T, drafts.T)
         return Survival(survival_of(stale), live, logits)
 
-    def learn(self, outcome: StepOutcome, logits: tuple[FloatArray, ...]) -> None:
+    def learn_outcomes(self, outcome: StepOutcome, logits: tuple[FloatArray, ...]) -> None:
         """Learn from a finished step and its planned logits; empty logits if it was not planned."""
         slots, verified, accepted = outcome.slots, outcome.verified, outcome.accepted
         if logits and slots.size:
@@ -103,10 +103,12 @@ class FittedHazards:
                 imputed = missed, uncertain
                 labels = np.where(step.seen, labels, hazard)
                 weights += uncertain / (by_history * (1.0 - by_history))
-                self._of_drafts.learn(drafts, hazard, slots, verified, accepted)
-            self._of_history.learn(history, by_history, slots, verified, accepted, imputed)
+                self._of_drafts.learn_correction(drafts, hazard, slots, verified, accepted)
+            self._of_history.learn_correction(
+                history, by_history, slots, verified, accepted, imputed
+            )
             self._past.follow(labels, weights)
-        self._past.learn(slots, verified, accepted)
+        self._past.add_outcomes(slots, verified, accepted)
 
     def forget(self, slots: IntArray) -> None:
         """Reset the state of these slots."""

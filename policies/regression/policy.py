@@ -22,8 +22,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
-from adaptive_spec.policies.planning.draft_prices import verify_price
-from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
 from adaptive_spec.policies.regression.hazards import FittedHazards
 from adaptive_spec.policies.regression.model_file import RegressionModel, default_model, load_model
 from adaptive_spec.policies.step_time.model import CostModel
@@ -97,7 +96,7 @@ class FittedAcceptance:
         """[Kmax] number of observations of each position."""
         return self._hazards.observations
 
-    def look(self, context: StepContext, step_times: CostModel) -> Drafts:
+    def predict_drafts(self, context: StepContext, step_times: CostModel) -> Drafts:
         """Return the survival of the drafts, by finished steps and with their signals."""
         found = self._hazards.survival(context)
         return Drafts(context=context, survival=found.stale, live=found.live, notes=found.logits)
@@ -114,9 +113,9 @@ class FittedAcceptance:
         verify = rank_live(weighted, context.draft_available, forecast)
         return Choice(verify, best.draft_depth, "ranked by confidence")
 
-    def learn(self, step: FinishedStep, step_times: CostModel) -> bool:
+    def learn_acceptance(self, step: FinishedStep, step_times: CostModel) -> bool:
         """Correct the hazards by a finished step; changes are followed, not detected."""
-        self._hazards.learn(step.outcome, step.plan.notes)
+        self._hazards.learn_outcomes(step.outcome, step.plan.notes)
         return False
 
     def widen(self, *, centre: bool = False) -> None:

@@ -51,9 +51,9 @@ REQUEST, CONTEXT, PREFILL, PASS, PASS_REQUEST, ANY_DRAFT, ANY_DRAFT_REQUEST, ANY
 )
 SIZE = LAST + 9
 FALLS = slice(1 + KNOTS.index(2), 1 + KNOTS.index(8))
-"""Coefficients of the segments of V from 2 to 8 tokens, which may fall, ..."""
+"""Coefficients of the segments of V from 2 to 8 tokens, where V may fall."""
 MOST_FALL = 0.1
-"""... each by so much of a step."""
+"""Most that V falls over one of these segments, as a share of a step."""
 
 _PASS_SHARE = 0.3
 """Time of a drafter's pass relative to a step with five passes less."""
@@ -729,7 +729,7 @@ class Belief:
         prompts = float(self.coefficients[PREFILL]) * outcome.prefill_tokens / expected
         return self.noise + (_PROMPT_ERROR * min(prompts, 1.0)) ** 2
 
-    def learn(self, outcome: StepOutcome, features: FloatArray, seconds: float) -> bool:
+    def learn_step_time(self, outcome: StepOutcome, features: FloatArray, seconds: float) -> bool:
         """Take up a step's time; True if step times have jumped."""
         self._steps += 1
         (
@@ -762,7 +762,7 @@ class Belief:
         return jumped
 
     def widen(self) -> None:
-        """Doubt what is believed, by as much as a jump does."""
+        """Add the covariance of a jump: step times may have changed unseen."""
         batch, context, seconds = self._last
         self._covariance += _SHARE**2 * self._spread(batch, context, seconds)
 

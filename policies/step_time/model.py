@@ -69,7 +69,7 @@ class RaggedPenalty:
         """p >= 0, rounded to half a percent."""
         return self._value
 
-    def observe(
+    def add_step(
         self, seconds: float, expected: float, *, ragged: bool, load: tuple[int, int] = (0, 0)
     ) -> None:
         """Take up the verify time of a step without prompts.
@@ -351,7 +351,7 @@ class CostModel:
         passes = self._passes_and_none[depths]
         return features_of_plans(batch_size, tokens > batch_size, context_tokens, padded, passes)
 
-    def learn(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
+    def learn_step_time(self, outcome: StepOutcome, *, cold: bool = False) -> bool:
         """Take up a step's measured duration; does nothing if it is not a clean measurement.
 
         True if step times have jumped: the belief is wide again.
@@ -374,7 +374,7 @@ class CostModel:
             self._timed_drafts[load] = self._timed_drafts.get(load, 0) + 1
         elif not prompts:
             self._timed_without.add(load)
-        changed = self.belief.learn(outcome, self._features(outcome, cold=cold), seconds)
+        changed = self.belief.learn_step_time(outcome, self._features(outcome, cold=cold), seconds)
         if self.belief.absurd or not math.isfinite(np.add.reduce(self.belief.coefficients)):
             self.belief, self._begun = Belief(0.5 * self._capability.max_draft_tokens), False
             changed = True
@@ -430,7 +430,7 @@ class CostModel:
         if not outcome.prefill_tokens and expected > _SHORTEST:
             mean = outcome.batch_tokens / outcome.batch_size - 1.0
             load = load_bin(outcome.batch_size), round(mean)
-            self._ragged.observe(verifying, expected, ragged=outcome.ragged, load=load)
+            self._ragged.add_step(verifying, expected, ragged=outcome.ragged, load=load)
         if not outcome.ragged:
             return 0.0
         penalty = self.ragged_penalty

@@ -9,14 +9,13 @@ Modes, from the most to the least expensive while nothing is accepted:
   and stay at K = 0 to their end, so coming back takes until enough of them have been replaced.
   A drafter without a state (n-gram, suffix; `Capability.off_pass` is False) loses nothing by it.
 
-**Stopping.** Nobody knows beforehand how long a bad time lasts. So each step down is taken once
-the seconds lost by not taking it (`LostSeconds`) reach the cost of coming back from there (ski
-rental). Coming back from OFF_COLD costs a probe and the gain missed until the probe is made and
-requests are replaced. Staking the whole cost would lose at most twice the best; only a part is
-staked, because a drafter that has just failed rarely revives within seconds. While the last
-lifetimes of requests add up to a gain, nothing is switched, unless acceptance was seen to change
-(`acceptance_changed`). Nor is it while the planner has expected a gain of its plans for some time:
-a few requests that are hard to draft for, all at once, say little about those that follow.
+**Stopping.** Nobody knows beforehand how long a bad time lasts. So each step down is taken once the
+seconds lost by not taking it (`LostSeconds`) reach the cost of coming back from there (ski rental).
+Coming back from OFF_COLD costs a probe and the gain missed until the probe is made and requests are
+replaced. Staking the whole cost would lose at most twice the best; only a part is staked, because a
+drafter that has just failed rarely revives within seconds. While the last lifetimes of requests add
+up to a gain, nothing is switched, unless acceptance was seen to change (`acceptance_changed`).
+Losses of one lifetime do not stop speculation either while the planner's mean gain is above 3 %.
 
 OFF_COLD strands the requests alive: should the load fall, they decode to their end without drafts
 where drafts would pay. So a share of what they would lose were no others to come
@@ -35,7 +34,7 @@ A policy calls, once per step that decodes:
 
     mode = machine.step(forecast, ...)          # before planning
     if machine.probing: verify 1 draft for `machine.probe_requests` requests, draft 1 deep
-    machine.ran(seconds, tokens)                # predictions of its plan, prompts left out
+    machine.add_planned_step(seconds, tokens)   # predictions of its plan, prompts left out
     machine.emitted(surplus)                    # when outcomes arrive: tokens beyond prediction
     machine.scored(samples, accepted)           # first drafts of the probe only
     machine.lengths.emitted(slots, tokens)      # the same outcomes
@@ -65,7 +64,7 @@ class RequestLifetime:
     def __init__(self) -> None:
         self.batch_size = 0
         self._exposure = 0.0
-        # Before the first one has ended: twice the time that all have lived together.
+        # Half a request: the first estimate is twice the time that all have lived together.
         self._ended = 0.5
 
     def passed(self, batch_size: int, seconds: float) -> None:
@@ -110,7 +109,7 @@ class LostSeconds:
     def __init__(self) -> None:
         self.cold = self.warm = self.credit = 0.0
 
-    def ran(
+    def add_step(
         self,
         lost: float,
         *,
@@ -158,10 +157,10 @@ _STRANDED = 0.3
 _STAKE_STEPS, _LOOK_STEPS = 8, 4
 """Steps between evaluations of that stake, and of whether a K may pay."""
 _FALLING, _FALLING_STEPS = 3, 32
-"""Requests by which a batch is smaller than one of so many steps before where the load falls."""
+"""The load falls where the batch has at least 3 requests fewer than in one of the last 32 steps."""
 _IDLE, _IDLE_STEPS = 1.02, 256
-"""Tokens over those of K = 0 below which ON drafts for nothing; after so many steps in a row it
-becomes OFF_WARM, which probes."""
+"""A step of ON with fewer tokens than 1.02 of those of K = 0 drafts for nothing. After 256 such
+steps in a row the mode becomes OFF_WARM, which probes."""
 _LEAST_TIMED = 4
 """Steps with drafts to be timed at a load before the drafter is stopped at it."""
 _BEYOND_DOUBT = 2.0
@@ -169,6 +168,7 @@ _BEYOND_DOUBT = 2.0
 _WORTH_COMING_BACK = 0.02
 """Least gain for returning without a probe, where no state is restored."""
 _PATIENCE_STEPS = 20.0
+"""Cost at which a probe ends that could verify no draft (steps at K = 0)."""
 _BRIEF_SECONDS = 30.0
 """An ON spell shorter than this does not start the probe schedule afresh."""
 
@@ -214,7 +214,7 @@ class ModeMachine:
 
     @property
     def wants_a_trial(self) -> bool:
-        """The best K is to be timed at this load, or the drafter will be stopped by hearsay."""
+        """Whether a K must be timed at this load before the drafter may be stopped."""
         return self._kept == UNTIMED
 
     @property
@@ -255,7 +255,9 @@ class ModeMachine:
         self._now = now
         self._steps += 1
         self._batch_sizes.append(batch_size)
-        self._schedule.guess_cost(self._off_seconds)
+        if not self._schedule.probes:
+            # Until one has been made: as if it took a dozen steps at a tenth of their time.
+            self._schedule.probe_cost = self._off_seconds
         if not self._can_stop:
             return self.mode
         if self.mode is Mode.ON:
@@ -284,8 +286,8 @@ class ModeMachine:
             self._consider_probing(prompts=True)
         return self.mode
 
-    def ran(self, *, seconds: float, tokens: float) -> None:
-        """Take up the predictions of this step's plan: seconds without prompts, and tokens."""
+    def add_planned_step(self, *, seconds: float, tokens: float) -> None:
+        """Add what this step's plan is predicted to lose; seconds without prompts, and tokens."""
         batch_size = self._lifetime.batch_size
         if not batch_size:
             return
@@ -298,7 +300,7 @@ class ModeMachine:
             # The cost of such a drafter shows only once the engine no longer calls it.
             lost = max(lost, _ASKING_COSTS * self._off_seconds)
         if self.mode is Mode.ON or self.mode is Mode.OFF_WARM:
-            self._lost.ran(
+            self._lost.add_step(
                 lost,
                 seconds=seconds,
                 warm_seconds=tokens * self._warm_seconds / batch_size,
@@ -334,8 +336,8 @@ class ModeMachine:
         if self.probing:
             self._test.add(samples, accepted)
 
-    def found_out(self, forecast: SpeculationForecast, batch_size: int) -> None:
-        """Steps without the drafter were timed, and speculation does not pay: stop it."""
+    def stop_after_cold_trial(self, forecast: SpeculationForecast, batch_size: int) -> None:
+        """Stop speculation: timed steps without the drafter show that it does not pay."""
         if self.mode is Mode.ON and self._goes_cold:
             self._switch_off(Mode.OFF_COLD, forecast, batch_size)
 
@@ -388,7 +390,7 @@ class ModeMachine:
         self._kept = ""
         idle = self._has_state and self._idle_steps >= _IDLE_STEPS and self._advantage <= 0.0
         if lost.cold < least and lost.warm < least and not idle:
-            return
+            return  # less is lost than one probe would cost
         if self._steps % _REFRESH_STEPS == 0:
             self._prospect = forecast.prospect()
         going_warm = self._has_state and lost.warm >= least
@@ -404,6 +406,7 @@ class ModeMachine:
         elif going_cold and self._goes_cold and self._may_strand(forecast):
             self._switch_off(Mode.OFF_COLD, forecast, batch_size)
         elif going_warm or idle or (going_cold and not self._has_state):
+            # No request loses its drafter by this, so no further proof is needed.
             self._switch_off(Mode.OFF_WARM, forecast, batch_size)
 
     def _consider_going_cold(self, forecast: SpeculationForecast) -> None:
@@ -413,9 +416,10 @@ class ModeMachine:
             self.switches += 1
 
     def _may_strand(self, forecast: SpeculationForecast) -> bool:
-        """Whether the requests alive may lose their drafter, now that a return costs no more."""
+        """Whether the drafter may stop, by which the requests alive lose it to their end."""
         if not self._has_state:
             return True
+        # The requests that remain would decode without drafts at a load where drafts may pay.
         if max(self._batch_sizes) - self._batch_sizes[-1] >= _FALLING:
             self._kept = "load falls"
             return False
@@ -435,16 +439,16 @@ class ModeMachine:
         return not doubt
 
     def _in_doubt(self, forecast: SpeculationForecast, errors: float = 1.0) -> bool:
-        """Whether no drafter is better than any K by no more than so many standard errors."""
+        """Whether the gain of no drafter over the best K is within this many standard errors."""
         gain, error = self._gain_of_none = forecast.log_gain_of_none()
         return gain <= errors * error
 
     def _may_pay(self, forecast: SpeculationForecast) -> bool:
-        """Whether a K may pay for all that is known of the step times at this load."""
+        """Whether the step times at this load leave it possible that a K pays."""
         if self.mode is not Mode.OFF_WARM or not self._has_state or self._steps % _LOOK_STEPS:
             return False
         if self._kept == UNTIMED:
-            return True
+            return True  # only while ON can a K be timed
         gain, error = self._gain_of_none = forecast.log_gain_of_none()
         return error - gain > _WORTH_COMING_BACK
 

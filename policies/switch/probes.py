@@ -29,13 +29,14 @@ from adaptive_spec.policies.switch.break_even import Prospect
 
 # Successive first drafts are alike. A wrong yes costs a spell of speculation.
 _CORRELATION = 3.0
-"""First drafts of a request that count as one for a drafter."""
+"""First drafts that count as one independent draft where they speak for the drafter."""
 # With independent drafts a good drafter fails in one probe of 12, and is tried again.
 _ACCEPT, _REJECT = _CORRELATION * math.log(50.0), -math.log(12.0)
 """Log likelihood ratios that end a probe: errors of 1/50 and 1/12."""
 _LEAST_TO_MEASURE = 64
 """Drafts verified where only step times are in question."""
 _NEVER, _ALWAYS = 1e-3, 1.0 - 1e-3
+"""Bounds of the acceptance that the test compares with."""
 # A wrong yes costs a drafter with a state the passes of a trial, and another one hardly anything.
 _SURE, _LIKELY = 2.5, 1.0
 """Standard errors above break-even at which the rate says yes: with a state, and without."""
@@ -60,7 +61,7 @@ class ProbeTest:
         """The same counts over all probes since `reset`; older ones fade."""
 
     def begin(self, outlook: Prospect) -> None:
-        """A probe starts, at this load."""
+        """Count the first drafts of a new probe, at this load."""
         self.samples = self.accepted = 0
         self.expect(outlook)
 
@@ -81,10 +82,11 @@ class ProbeTest:
             self._pooled_accepted *= 0.5
 
     def verdict(self) -> bool | None:
-        """True: it pays again. False: it does not. None: not known yet."""
+        """Return whether speculation pays again; None while that is open."""
         if not self.samples:
             return None
         if self._break_even >= _ALWAYS:
+            # No acceptance pays here; the probe only times steps with drafts.
             return False if self.samples >= _LEAST_TO_MEASURE else None
         high, low = self._worthwhile, self._break_even
         failed = self.samples - self.accepted
@@ -105,7 +107,7 @@ class ProbeTest:
         self.pooled_samples = self._pooled_accepted = 0.0
 
     def _pays_in_the_long_run(self) -> bool:
-        """Whether acceptance over all probes is clearly above the break-even (after each)."""
+        """Whether acceptance over all probes is clearly above the break-even."""
         samples = self.pooled_samples
         if samples < self._most:
             return False
@@ -113,7 +115,7 @@ class ProbeTest:
         return self._above_break_even(self._pooled_accepted, samples, sure)
 
     def _above_break_even(self, accepted: float, samples: float, errors: float) -> bool:
-        """Whether a rate is so many standard errors above the break-even."""
+        """Whether a rate is this many standard errors above the break-even."""
         rate = accepted / samples
         return (
             rate - errors * math.sqrt(max(rate * (1.0 - rate), 1e-3) / samples) > self._break_even
@@ -121,13 +123,15 @@ class ProbeTest:
 
 
 _SETTLING_SECONDS = 60.0
-"""b"""
-_LEAST_GAIN = 0.02
+"""b of the interval (seconds)."""
+_LEAST_GAIN, _LEAST_COST = 0.02, 1e-4
+"""Least g and C of the interval (a share, seconds)."""
 _OVERHEAD = 0.002
 """Share of the time that probes may take."""
 _BUDGET_INTERVAL_SECONDS = 60.0
+"""Longest interval that `_OVERHEAD` asks for (seconds)."""
 _SLOWEST_PROBE_SECONDS = 600.0
-_LEAST_COST = 1e-4
+"""Longest interval between two probes (seconds)."""
 _SWING_OVERHEAD = 0.01
 """Share of the time that probes may take where the load swings."""
 
@@ -136,7 +140,8 @@ class ProbeSchedule:
     """Time of the next probe.
 
     Attributes:
-        probe_cost: seconds that a probe costs; a guess until one has been made.
+        probes: number of probes so far.
+        probe_cost: seconds that a probe costs; a guess of the owner's until one has been made.
         off_since: start of t_off.
         next_probe: when the next one is due.
     """
@@ -145,17 +150,12 @@ class ProbeSchedule:
         self.probe_cost = 0.0
         self.off_since = -math.inf
         self.next_probe = 0.0
-        self._probes = 0
+        self.probes = 0
         self._last_probe = 0.0
         self._load = 0
 
-    def guess_cost(self, off_seconds: float) -> None:
-        """Assume, before the first probe, that it takes a dozen steps at a tenth of their time."""
-        if not self._probes:
-            self.probe_cost = off_seconds
-
     def begin(self, now: float, load: int, gain: float, *, afresh: bool) -> None:
-        """Speculation stops at a batch of `load` requests; `afresh` starts t_off at 0."""
+        """Set the first probe's time as speculation stops; `afresh` starts t_off at 0."""
         if afresh:
             self.off_since = now
         self._load = load
@@ -179,11 +179,11 @@ class ProbeSchedule:
         jumped = self.next_probe - now > _SLOWEST_PROBE_SECONDS
         if now < self.next_probe and not jumped:
             return False
-        self._probes += 1
+        self.probes += 1
         return True
 
     def probed(self, now: float, cost: float, gain: float) -> None:
-        """A probe has ended after this cost in seconds."""
+        """Set the time of the next probe, after one that has cost these seconds."""
         self._last_probe = now
         self.probe_cost += 0.5 * (cost - self.probe_cost)
         self.next_probe = now + self._interval(now, gain)

@@ -112,12 +112,15 @@ class AcceptanceData:
         if int(self.accepted.max()) > self.depth:
             raise ValueError(f"accepted leaves 0..{self.depth}")
         positions = len(self.accepted)
-        if self.proposed is not None and len(self.proposed) != positions:
-            raise ValueError("proposed must have one entry per position")
-        if self.lookup is not None and len(self.lookup.right) != positions:
-            raise ValueError("lookup must have one entry per position")
-        if self.tree_sizes is not None and len(self.tree_sizes) != positions:
-            raise ValueError("tree_sizes must have one row per position")
+        looked_up = None if self.lookup is None else self.lookup.right
+        by_position = {
+            "proposed": self.proposed,
+            "lookup": looked_up,
+            "tree_sizes": self.tree_sizes,
+        }
+        for name, array in by_position.items():
+            if array is not None and len(array) != positions:
+                raise ValueError(f"{name} must have one entry per position")
         if self.confidence is not None and self.confidence.shape != (positions, self.depth):
             raise ValueError(f"confidence must be [{positions}, {self.depth}]")
         if self.record_temperature is not None and len(self.record_temperature) != records:

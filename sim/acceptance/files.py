@@ -13,8 +13,7 @@ import msgspec
 from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
-from adaptive_spec.sim.acceptance.hazard import generate, load_hazard_model
-from adaptive_spec.sim.acceptance.models import PREFIX, shipped_model
+from adaptive_spec.sim.acceptance.hazard import PREFIX, generate, load_hazard_model, shipped_model
 from adaptive_spec.sim.acceptance.per_position import lists_of, read_per_position
 from adaptive_spec.sim.acceptance.pool import pool
 from adaptive_spec.sim.acceptance.recorded import is_npz, read_recorded_npz, read_step_trace

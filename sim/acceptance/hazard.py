@@ -106,6 +106,38 @@ def constant_model(hazard: float) -> HazardModel:
     )
 
 
+PREFIX = "model:"
+"""Before the name of a shipped model, wherever a file is asked for."""
+_CONSTANT = "constant"
+SHIPPED = {
+    model.name: model
+    for model in msgspec.json.decode(
+        Path(__file__).with_name("models.json").read_bytes(), type=tuple[HazardModel, ...]
+    )
+}
+"""Models that come with the package; none is independent from step to step."""
+
+
+def shipped_model(name: str) -> HazardModel:
+    """Return a model by name; ``constant:HAZARD`` is the independent one, for closed formulas.
+
+    Raises DataError naming the models there are.
+    """
+    kind, _, hazard = name.partition(":")
+    if kind == _CONSTANT:
+        try:
+            return constant_model(float(hazard))
+        except ValueError as error:
+            raise DataError(
+                f"{PREFIX}{name}: give the hazard as a number, such as {PREFIX}{_CONSTANT}:0.8"
+            ) from error
+    if name not in SHIPPED:
+        raise DataError(
+            f"{PREFIX}{name}: no such model; there are {', '.join(SHIPPED)} and {_CONSTANT}:HAZARD"
+        )
+    return SHIPPED[name]
+
+
 def load_hazard_model(path: str | os.PathLike[str]) -> HazardModel:
     """Read a model from JSON. Raises DataError naming the file and what is wrong."""
     file = Path(path)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,7 @@ def pool(parts: Sequence[AcceptanceData], *, seed: int) -> AcceptanceData:
     if len(parts) == 1:
         return parts[0]
     depth = min(part.depth for part in parts)
+    lists = {part.drafter_list for part in parts}
     joined = AcceptanceData(
         name="+".join(dict.fromkeys(part.name for part in parts)),
         source="; ".join(dict.fromkeys(part.source for part in parts)),
@@ -67,10 +69,18 @@ def pool(parts: Sequence[AcceptanceData], *, seed: int) -> AcceptanceData:
         prompt_tokens=np.concatenate([part.prompt_tokens for part in parts]),
         labels=tuple(label for part in parts for label in part.labels),
         depth=depth,
-        proposed=_proposed(parts),
+        proposed=_filled(
+            parts,
+            [part.proposed for part in parts],
+            lambda count: np.full(count, _ANY_NUMBER, dtype=np.uint8),
+        ),
         tree_sizes=_tree_sizes(parts),
-        drafter_list=parts[0].drafter_list if len(_lists(parts)) == 1 else "",
-        confidence=_confidence(parts, depth),
+        drafter_list=lists.pop() if len(lists) == 1 else "",
+        confidence=_filled(
+            parts,
+            [None if part.confidence is None else part.confidence[:, :depth] for part in parts],
+            lambda count: np.full((count, depth), np.nan, dtype=np.float32),
+        ),
         temperature=max(part.temperature for part in parts),
         record_temperature=_record_temperature(parts),
         lookup=_lookup(parts),
@@ -78,21 +88,21 @@ def pool(parts: Sequence[AcceptanceData], *, seed: int) -> AcceptanceData:
     return select(joined, np.random.default_rng(seed).permutation(joined.records))
 
 
-def _lists(parts: Sequence[AcceptanceData]) -> set[str]:
-    return {part.drafter_list for part in parts}
-
-
-def _proposed(parts: Sequence[AcceptanceData]) -> NDArray[np.uint8] | None:
-    if all(part.proposed is None for part in parts):
+def _filled(
+    parts: Sequence[AcceptanceData],
+    arrays: Sequence[NDArray[Any] | None],
+    nothing: Callable[[int], NDArray[Any]],
+) -> NDArray[Any] | None:
+    """Arrays of all parts, `nothing` of so many positions where a part has none; None if all."""
+    if all(array is None for array in arrays):
         return None
-    return np.concatenate(
+    filled: NDArray[Any] = np.concatenate(
         [
-            np.full(len(part.accepted), _ANY_NUMBER, dtype=np.uint8)
-            if part.proposed is None
-            else part.proposed
-            for part in parts
+            nothing(len(part.accepted)) if array is None else array
+            for part, array in zip(parts, arrays, strict=True)
         ]
     )
+    return filled
 
 
 def _record_temperature(parts: Sequence[AcceptanceData]) -> FloatArray | None:
@@ -120,16 +130,3 @@ def _tree_sizes(parts: Sequence[AcceptanceData]) -> NDArray[np.uint8] | None:
     if len(trees) < len(parts) or len({tree.shape[1] for tree in trees}) > 1:
         raise ValueError("token trees can only be pooled with token trees of the same depth")
     return np.concatenate(trees)
-
-
-def _confidence(parts: Sequence[AcceptanceData], depth: int) -> NDArray[np.float32] | None:
-    if all(part.confidence is None for part in parts):
-        return None
-    return np.concatenate(
-        [
-            np.full((len(part.accepted), depth), np.nan, dtype=np.float32)
-            if part.confidence is None
-            else part.confidence[:, :depth]
-            for part in parts
-        ]
-    )

@@ -115,7 +115,7 @@ class _GrowingLoad:
     def next_arrival(self) -> float:
         return 0.0 if self._due else np.inf
 
-    def take(self) -> Request:
+    def take_request(self) -> Request:
         self._due -= 1
         return next(self._requests)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.sim.advice import setups
-from adaptive_spec.sim.advice.runs import Run, Runs
 from adaptive_spec.sim.advice.setups import SetUp
 from adaptive_spec.sim.advice.values import SELDOM, Advice, BeyondLoad, Prediction, WhatIf
 from adaptive_spec.sim.advice.worlds import HALVES, Change, Outcome, World, changes, halves
@@ -24,6 +23,42 @@ _MODEL_ERROR, _SELDOM_ERROR = 0.005, 0.025
 """Relative error of predicted tokens per step that more traffic does not take away: in the judge
 .5 % (root mean square) for the K that ran, up to 2.7 % for a K that hardly ran."""
 _OTHER = {HALVES[0]: HALVES[1], HALVES[1]: HALVES[0]}
+
+
+Run = tuple[str, SetUp, int]
+"""Name of a world, set-up and clients."""
+
+
+class Runs:
+    """Outcomes by world, set-up and load.
+
+    Args:
+        worlds: by name.
+    """
+
+    def __init__(self, worlds: Mapping[str, World]) -> None:
+        self._worlds = worlds
+        self._outcomes: dict[tuple[str, str, int], Outcome] = {}
+
+    def run_missing(self, wanted: Iterable[Run]) -> None:
+        """Simulate these runs; those simulated before are skipped."""
+        for world, set_up, clients in wanted:
+            key = world, set_up.name, clients
+            if key not in self._outcomes:
+                self._outcomes[key] = self._worlds[world].run(set_up, clients)
+
+    def outcome(self, world: str, set_up: str, clients: int) -> Outcome:
+        """Return the outcome of a run that was made, by the name of its set-up."""
+        return self._outcomes[world, set_up, clients]
+
+    def speed(
+        self, world: str, set_up: str, loads: Sequence[int], tokens: Sequence[float]
+    ) -> float:
+        """Return the tokens per second of a set-up that has so many to emit at each load."""
+        speeds = [self.outcome(world, set_up, clients).tokens_per_second for clients in loads]
+        # The work is what is given; a slower set-up stays at a load for longer.
+        seconds = sum(each / speed for each, speed in zip(tokens, speeds, strict=True))
+        return sum(tokens) / seconds
 
 
 class Predictor:
@@ -65,21 +100,21 @@ class Predictor:
         """
         self._drawn = self._resampled[:resamplings]
         self._changes = self._every_change if complete else []
-        self._runs.make(
+        self._runs.run_missing(
             (half, each, clients)
             for half in HALVES
             for each in (self._none, *self._static, self._warm)
             for clients in (*self._loads, *self._beyond)
         )
         own = {half: self._tuned(half) for half in HALVES}
-        self._runs.make(
+        self._runs.run_missing(
             (half, each, clients)
             for half in HALVES
             for each in (own[_OTHER[half]], self._ours, *self._present)
             for clients in self._loads
         )
         native = self._best_native(own)
-        self._runs.make(self._paired_runs(own, native))
+        self._runs.run_missing(self._paired_runs(own, native))
         return self._advice(own, native)
 
     def _tuned(self, half: str) -> SetUp:
@@ -93,7 +128,7 @@ class Predictor:
             msgspec.structs.replace(each, name=f"{each.name} {number}")
             for number, each in enumerate(candidates)
         ]
-        self._runs.make((half, each, clients) for each in named for clients in self._loads)
+        self._runs.run_missing((half, each, clients) for each in named for clients in self._loads)
         tried = [self._speed(half, each.name) for each in named]
         return candidates[int(np.argmax(tried))]
 

@@ -8,7 +8,7 @@ from math import log
 from typing import TYPE_CHECKING
 
 from adaptive_spec.sim.advice.setups import NO_SPECULATION
-from adaptive_spec.sim.commands.advice_screen import METHOD, by_clients
+from adaptive_spec.sim.commands.advice_screen import METHOD, RECORDED, by_clients, recorded_rows
 from adaptive_spec.sim.commands.printing import number
 
 if TYPE_CHECKING:
@@ -164,18 +164,7 @@ def _best_k(advice: Advice) -> str:
 
 def _recorded(advice: Advice) -> Iterable[str]:
     yield "<h2>What was recorded</h2>"
-    rows = [
-        [
-            str(load.clients or "all"),
-            f"{load.share:.0%}",
-            number(load.tokens_per_second),
-            f"{load.mean_k:.2f}",
-            "–" if load.acceptance is None else f"{load.acceptance:.0%}",
-            number(load.step_ms),
-        ]
-        for load in (*advice.loads, advice.overall)
-    ]
-    yield _table(["requests", "share of time", "tokens/s", "mean K", "accepted", "step ms"], rows)
+    yield _table(RECORDED, recorded_rows(advice))
     yield "<h2>Acceptance by draft position</h2>"
     positions = [f"draft {j + 1}" for j in range(advice.kmax)]
     rates = [

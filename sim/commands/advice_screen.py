@@ -72,18 +72,28 @@ METHOD = (
 
 
 def _recorded(advice: Advice) -> object:
-    headings = ("share of time", "tokens/s", "mean K", "accepted", "step ms")
-    made = table("recorded", "requests", *headings, least=8)
-    for load in (*advice.loads, advice.overall):
-        made.add_row(
+    made = table("recorded", *RECORDED, least=8)
+    for row in recorded_rows(advice):
+        made.add_row(*row)
+    return made
+
+
+RECORDED = ("requests", "share of time", "tokens/s", "mean K", "accepted", "step ms")
+
+
+def recorded_rows(advice: Advice) -> list[list[str]]:
+    """Return what was recorded of each load and of all, in the columns `RECORDED`."""
+    return [
+        [
             str(load.clients or "all"),
             f"{load.share:.0%}",
             number(load.tokens_per_second),
             f"{load.mean_k:.2f}",
             "–" if load.acceptance is None else f"{load.acceptance:.0%}",
             number(load.step_ms),
-        )
-    return made
+        ]
+        for load in (*advice.loads, advice.overall)
+    ]
 
 
 def _predicted(advice: Advice) -> object:

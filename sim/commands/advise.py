@@ -15,13 +15,12 @@ from adaptive_spec.sim.commands.printing import (
     ProgressLines,
     print_json,
     progress_bar,
+    say,
     standard_output,
     write_file,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from adaptive_spec.sim.advice.advice import Predicted
     from adaptive_spec.sim.advice.values import Fleet
 
@@ -113,11 +112,11 @@ def advise(context: typer.Context, options: AdviseOptions) -> None:
     predicted: Predicted | None = read_kept(path, Predicted)
     stopped = False
     if predicted is not None:
-        _note(f"made before, from {path}")
+        print(f"made before, from {path}", file=sys.stderr)
     else:
         predicted, stopped = _predicted(places, asked, fleet)
         if not stopped and predicted.resamplings and keep(path, predicted):
-            _note(f"kept in {path}")
+            print(f"kept in {path}", file=sys.stderr)
     found = predicted.conclude(fleet)
     if options.draft_model is not None:
         from adaptive_spec.sim.advice.memory import memory_cost
@@ -148,26 +147,20 @@ def _predicted(places: list[Path], options: dict[str, Any], fleet: Fleet) -> tup
             if not bar.console.is_terminal and (line := lines.line(done, total)):
                 bar.console.print(line, highlight=False)
 
-        def look(predicted: Predicted) -> None:
+        def note_first_look(predicted: Predicted) -> None:
             early.append(predicted)
             said = predicted.conclude(fleet).verdict.sentence
-            _note(f"first look, {predicted.resamplings} resamplings: {said}", bar.console)
+            text = f"first look, {predicted.resamplings} resamplings: {said}"
+            say(text, console=bar.console, wrap=False)
 
         try:
-            return predict(places, **options, progress=advance, first_look=look), False
+            return predict(places, **options, progress=advance, first_look=note_first_look), False
         except KeyboardInterrupt:
             if not early:
                 raise
-            _note("stopped: this is the first look, without other traffic", bar.console)
+            text = "stopped: this is the first look, without other traffic"
+            say(text, console=bar.console, wrap=False)
             return early[0], True
-
-
-def _note(text: str, console: Console | None = None) -> None:
-    """Say something on standard error."""
-    if console is None:
-        print(text, file=sys.stderr)
-    else:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _places(traces: list[Path], server: str | None, key: str) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptive_spec.sim.commands.options import ServerKey
-from adaptive_spec.sim.commands.printing import print_json, standard_output, table
+from adaptive_spec.sim.commands.printing import print_json, say, standard_output, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,7 +55,7 @@ def breakeven(
     console = standard_output()
     for engine, each in found.items():
         if len(found) > 1:
-            console.print(f"engine {engine}", highlight=False)
+            say(f"engine {engine}")
         if each is None:
             console.print(
                 "Nothing is known: no step was planned yet, or the policy knows no step times."
@@ -64,7 +64,7 @@ def breakeven(
         console.print(_by_load(each.cells))
         console.print(_by_k(each))
         for line in sentences(each):
-            console.print(line, highlight=False, markup=False)
+            say(line)
 
 
 def _by_load(cells: Iterable[LoadCell]) -> Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.sim.commands.printing import print_json, standard_output, table
+from adaptive_spec.sim.commands.printing import print_json, say, standard_output, table
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.explain import Belief, Explained, Switches
@@ -61,33 +61,25 @@ def explain(
 def _print_switches(found: Switches, *, replayed: bool) -> None:
     from adaptive_spec.sim.hardware.from_trace import FEWEST_STEPS
 
-    console = standard_output()
     if found.steps < FEWEST_STEPS:
-        console.print(
-            f"{found.steps} decode steps: too few to explain anything, {FEWEST_STEPS} are needed.",
-            highlight=False,
-        )
+        say(f"{found.steps} decode steps: too few to explain anything, {FEWEST_STEPS} are needed.")
         return
     if found.departs is not None:
-        console.print(
+        say(
             f"From step {found.departs:,} on the replay is off where the server was on, or the "
             "other way round (another seed, or what the server knew before the trace began): "
-            "reasons and beliefs are the replay's.",
-            highlight=False,
+            "reasons and beliefs are the replay's."
         )
     shown = found.replayed if replayed else found.recorded
     for one in shown:
-        console.print(_heading(one), highlight=False, markup=False)
-        console.print(f"  {_reason(one)}", highlight=False, markup=False)
+        say(_heading(one))
+        say(f"  {_reason(one)}")
         for belief in one.beliefs:
             if belief.wrong:
-                console.print(f"  wrong: {_in_words(belief)}", highlight=False, markup=False)
+                say(f"  wrong: {_in_words(belief)}")
     if not shown:
         whom = "by the replay" if replayed else "in the record"
-        console.print(
-            f"Speculation was never switched {whom} ({found.steps:,} decode steps).",
-            highlight=False,
-        )
+        say(f"Speculation was never switched {whom} ({found.steps:,} decode steps).")
 
 
 def _reason(one: Explained) -> str:
@@ -96,13 +88,13 @@ def _reason(one: Explained) -> str:
 
 def _print_step(one: Explained, window: int) -> None:
     console = standard_output()
-    console.print(_heading(one), highlight=False, markup=False)
-    console.print(_reason(one), highlight=False, markup=False)
+    say(_heading(one))
+    say(_reason(one))
     if one.switch:
         text = ", ".join(
             f"{name.replace('_', ' ')} {_short(value)}" for name, value in one.switch.items()
         )
-        console.print(f"switch (seconds): {text}", highlight=False, markup=False)
+        say(f"switch (seconds): {text}")
     for beliefs, when in ((one.beliefs, "before"), (one.afterwards, "after it")):
         title = f"beliefs, and the {window} steps {when}"
         printed = table(title, "belief", "believed", "measured", "samples", "")
@@ -113,7 +105,7 @@ def _print_step(one: Explained, window: int) -> None:
     wrong = [_in_words(belief) for belief in one.beliefs if belief.wrong]
     wrong += [f"{_in_words(belief)} afterwards" for belief in one.afterwards if belief.wrong]
     closing = "; ".join(wrong) if wrong else "no belief was wrong"
-    console.print(f"Verdict: {closing}.", highlight=False, markup=False)
+    say(f"Verdict: {closing}.")
 
 
 def _heading(one: Explained) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.sim.commands.printing import print_json, standard_output, table, write_file
+from adaptive_spec.sim.commands.printing import print_json, say, standard_output, table, write_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,11 +86,8 @@ def _print_tables(model: RegressionModel, out: Path) -> None:
 
     console = standard_output()
     found = msgspec.convert(model.calibration, Calibration)
-    console.print(model.source, markup=False, highlight=False, soft_wrap=True)
-    console.print(
-        f"fitted to {found.requests} requests, measured on {found.held_out} others",
-        highlight=False,
-    )
+    say(model.source, wrap=False)
+    say(f"fitted to {found.requests} requests, measured on {found.held_out} others")
     _print_calibration(console, "by history, before drafting", found.history, found.average)
     if found.drafts:
         _print_calibration(
@@ -100,19 +97,13 @@ def _print_tables(model: RegressionModel, out: Path) -> None:
             found.history_there,
         )
     if model.step_times is None:
-        console.print("No step times: the policy learns them online.", highlight=False)
+        say("No step times: the policy learns them online.")
     else:
-        console.print(
+        say(
             f"Step times: median error {model.step_time_error:.1%}, each step predicted before it "
-            "was seen, over the second half.",
-            highlight=False,
+            "was seen, over the second half."
         )
-    console.print(
-        f"Wrote {out}: --policy regression:model={out}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"Wrote {out}: --policy regression:model={out}", wrap=False)
 
 
 def _print_calibration(

@@ -57,6 +57,12 @@ def standard_output() -> Console:
     return Console(file=sys.stdout)
 
 
+def say(text: str, *, console: Console | None = None, wrap: bool = True) -> None:
+    """Print a line as it is: neither markup nor colours; `wrap`: at the width of the console."""
+    console = standard_output() if console is None else console
+    console.print(text, markup=False, highlight=False, soft_wrap=not wrap)
+
+
 def progress_bar() -> Progress:
     """Return a bar on standard error with the time left; nothing where that is no terminal."""
     from rich.console import Console

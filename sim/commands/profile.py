@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptive_spec.sim.commands.options import JsonForTable
-from adaptive_spec.sim.commands.printing import print_json, standard_output, table
+from adaptive_spec.sim.commands.printing import print_json, say, standard_output, table
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.hardware.from_trace import TraceFit
@@ -51,21 +51,14 @@ def profile(
         )
     else:
         _print_table(fitted, fit)
-        console = standard_output()
         if not fit.usable:
-            console.print(
+            say(
                 f"Not usable: step times are not predictable (at most {LARGEST_FIT_ERROR:.0%} is "
                 "usable), as other work shares the machine; record on an idle one. "
-                + ("" if force else "Nothing was written; --force writes it."),
-                highlight=False,
+                + ("" if force else "Nothing was written; --force writes it.")
             )
         if fit.usable or force:
-            console.print(
-                f"Wrote {path}: adaptive-spec replay --hardware {path}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            say(f"Wrote {path}: adaptive-spec replay --hardware {path}", wrap=False)
     raise typer.Exit(0 if fit.usable or force else 1)
 
 
@@ -73,17 +66,15 @@ def _print_table(fitted: HardwareProfile, fit: TraceFit) -> None:
     printed = table(fitted.name, "part of a step", "milliseconds")
     for part, seconds in _parts(fitted):
         printed.add_row(part, f"{1e3 * seconds:.4g}")
-    console = standard_output()
-    console.print(printed)
+    standard_output().print(printed)
     skipped = f", {fit.skipped} not measured cleanly" if fit.skipped else ""
-    console.print(
+    say(
         f"{fit.steps} steps{skipped}; error of a step: median {fit.median_error:.1%}, "
-        f"p90 {fit.p90_error:.1%}; predicted over measured time: {fit.total:.3f}",
-        highlight=False,
+        f"p90 {fit.p90_error:.1%}; predicted over measured time: {fit.total:.3f}"
     )
     if fit.off_pass is not None:
         passes = "one draft pass" if fit.off_pass else "no draft pass"
-        console.print(f"Steps of depth 0 look as if they ran {passes}.", highlight=False)
+        say(f"Steps of depth 0 look as if they ran {passes}.")
 
 
 def _parts(fitted: HardwareProfile) -> list[tuple[str, float]]:

@@ -29,6 +29,11 @@ ENDLESS_TOKENS = 40_000
 ORACLE_TOKENS = 300_000
 """With more tokens than this the oracles, Kmax + 2 runs more, are left out unless asked for."""
 
+_SAME_IN_THE_ENGINE = (
+    *("delay", "max_running", "max_batch_tokens", "kv_tokens", "memory_guard", "ragged_penalty"),
+)
+"""Options that `EngineOptions` has under the same name."""
+
 _load, _machine, _policies, _output = (
     partial(typer.Option, rich_help_panel=panel)
     for panel in ("Load", "Machine", "Policies", "Output")
@@ -153,13 +158,8 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
                 max_draft_tokens=self.kmax or DEFAULT_KMAX,
                 level=Level(self.level),
                 ladder=_ladder(self.ladder, self.level),
-                delay=self.delay,
-                max_running=self.max_running,
-                max_batch_tokens=self.max_batch_tokens,
-                kv_tokens=self.kv_tokens,
-                memory_guard=self.memory_guard,
                 reentry_seconds=self.reentry_ms / 1e3,
-                ragged_penalty=self.ragged_penalty,
+                **{name: getattr(self, name) for name in _SAME_IN_THE_ENGINE},
             ),
             seed=self.seed,
             tokens=self.tokens,

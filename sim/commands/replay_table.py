@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from adaptive_spec.sim.commands.printing import number, ratio, standard_output, table
+from adaptive_spec.sim.commands.printing import number, ratio, say, standard_output, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +46,7 @@ def print_table(
         printed.add_row(escape(runs[0].policy), *(column.text(runs) for column in shown))
     console.print(printed)
     if seeds > 1:
-        console.print(f"means of {seeds} seeds, ± half their range", highlight=False)
+        say(f"means of {seeds} seeds, ± half their range")
     if oracles:
         _print_best_k(console, scenario, oracles)
         if oracles[0].foresight is None and scenario.engine.level == 0:
@@ -79,7 +79,7 @@ def _print_best_k(console: Console, scenario: Scenario, oracles: list[Oracles]) 
     found = [k for k in found if not ladder or k in ladder]  # the others ran one that is on it
     names = ["0 (no speculation)" if k == 0 else str(k) for k in found]
     level = f"; {len(oracles)} seeds do not tell them apart" if len(found) > 1 else ""
-    console.print(f"best fixed K on this load: {', '.join(names)}{level}", highlight=False)
+    say(f"best fixed K on this load: {', '.join(names)}{level}")
 
 
 def _print_validity(console: Console, scenario: Scenario, results: list[Result]) -> None:
@@ -93,7 +93,7 @@ def _print_validity(console: Console, scenario: Scenario, results: list[Result])
         k=scenario.engine.max_draft_tokens,
     )
     of_model = f"error of the cost model: ratios to no speculation within {error:.0%}"
-    console.print(f"{of_model}; {outside}" if outside else of_model, markup=False, highlight=False)
+    say(f"{of_model}; {outside}" if outside else of_model)
 
 
 class _Column(NamedTuple):

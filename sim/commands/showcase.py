@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import as_completed
 from typing import TYPE_CHECKING, NamedTuple
 
-from adaptive_spec.sim.commands.printing import progress_bar, standard_output, table
+from adaptive_spec.sim.commands.printing import progress_bar, say, standard_output, table
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.results.result import Result
@@ -33,7 +33,7 @@ class Cell(NamedTuple):
         return f"closed:{self.clients}"
 
 
-def run(cell: Cell) -> Result:
+def run_cell(cell: Cell) -> Result:
     """Simulate a cell, the first `WARM_UP_STEPS` steps left out."""
     from adaptive_spec.sim.engine.options import EngineOptions
     from adaptive_spec.sim.policy_choice import parse_policy
@@ -71,7 +71,7 @@ def simulate_all(hardware: str = HARDWARE) -> dict[Cell, Result]:
         task = bar.add_task("simulating", total=len(cells))
         with WorkerPool(os.cpu_count() or 1) as pool:
             order = sorted(cells, key=lambda cell: (cell.policy != "goodput", -cell.clients))
-            futures = {pool.submit(run, cell): cell for cell in order}
+            futures = {pool.submit(run_cell, cell): cell for cell in order}
             for future in as_completed(futures):
                 found[futures[future]] = future.result()
                 bar.advance(task)
@@ -103,10 +103,9 @@ def print_showcase(results: dict[Cell, Result]) -> None:
         printed.add_row(name, *ratios, f"{worst[policy][0] - 1:+.0%}", style=style)
     console.print(printed)
     console.print(closing_sentence({names[each]: worst[each] for each in names}, worst["goodput"]))
-    console.print(
+    say(
         "Your load, traces and hardware: adaptive-spec replay --help. "
-        "Your server: adaptive-spec advise.",
-        highlight=False,
+        "Your server: adaptive-spec advise."
     )
 
 

@@ -53,7 +53,16 @@ Size = Annotated[int, msgspec.Meta(ge=1, le=256)]
 _MODELS: dict[str, Drafter] = {"eagle": Eagle(), "mtp": Mtp(), "draft_model": DraftModel()}
 
 
-class Ngram(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TextCopy(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A drafter of tokens that occurred before: it keeps no state and has no passes of its own."""
+
+    off_pass: ClassVar[bool] = False
+    stale_after_cold: ClassVar[bool] = False
+    depth_follows: ClassVar[bool] = False
+    acceptance_list: ClassVar[str] = "ngram"
+
+
+class Ngram(TextCopy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A drafter of K drafts where the last tokens occurred before, of none elsewhere.
 
     Attributes:
@@ -67,10 +76,6 @@ class Ngram(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: ClassVar[str] = "ngram"
     source: ClassVar[str] = "SpecDecode-Bench, arXiv 2601.11580: cost and match probabilities"
-    off_pass: ClassVar[bool] = False
-    stale_after_cold: ClassVar[bool] = False
-    depth_follows: ClassVar[bool] = False
-    acceptance_list: ClassVar[str] = "ngram"
 
     def cost_on(self, hardware: Hardware) -> DraftCost:
         """A small share of the target's pass, linear in the batch."""
@@ -101,7 +106,7 @@ class Ngram(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return np.repeat(np.array(by_record), data.lengths)
 
 
-class Suffix(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Suffix(TextCopy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A drafter that proposes nearly always, but little where the match is short.
 
     Attributes:
@@ -114,17 +119,11 @@ class Suffix(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: ClassVar[str] = "suffix"
     source: ClassVar[str] = "SuffixDecoding, arXiv 2411.04975; vLLM's defaults (factor 1, depth 24)"
-    off_pass: ClassVar[bool] = False
-    stale_after_cold: ClassVar[bool] = False
-    depth_follows: ClassVar[bool] = False
-    acceptance_list: ClassVar[str] = "ngram"
 
     def cost_on(self, hardware: Hardware) -> DraftCost:
         """CPU time per request."""
-        measured = measured_cost(self.name, hardware)
-        if measured is not None:
-            return measured
-        return DraftCost(proposal_per_request=SECONDS_PER_TOKEN * TYPICAL_PROPOSAL)
+        by_token = DraftCost(proposal_per_request=SECONDS_PER_TOKEN * TYPICAL_PROPOSAL)
+        return measured_cost(self.name, hardware) or by_token
 
     def shape(self, data: AcceptanceData, random: np.random.Generator) -> AcceptanceData:
         """Add the number of tokens proposed at each position."""
@@ -141,7 +140,7 @@ class Suffix(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return replace(data, proposed=np.where(proposes, length, 0).astype(np.uint8))
 
 
-class Lookahead(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Lookahead(TextCopy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The target guesses n-grams by itself, in the same pass that verifies them.
 
     Every pass computes a window of W columns of N - 1 tokens (the n-grams of later steps) and up to
@@ -168,15 +167,10 @@ class Lookahead(Drafter, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "7B on A100. Acceptance follows the n-gram list: on Spec-Bench both methods emit as much "
         "per step (Vicuna-7B: 1.64 lookahead, 1.73 prompt lookup)"
     )
-    # At K = 0 the window is left out: the next guesses come from n-grams found before.
-    off_pass: ClassVar[bool] = False
-    stale_after_cold: ClassVar[bool] = False
-    depth_follows: ClassVar[bool] = False
-    acceptance_list: ClassVar[str] = "ngram"
 
     def extra_tokens(self, k: int) -> int:
         """W (N - 1) of the window and K of each guess but the one counted as drafts."""
-        if k == 0:
+        if k == 0:  # the window is left out: the next guesses come from n-grams found before
             return 0
         return self.window * (self.ngram - 1) + (self.guesses - 1) * min(k, self.ngram - 1)
 

@@ -121,7 +121,7 @@ class KvAllocator:
         places = self._options.max_running - batch.size - len(prompts.running)
         if self.preempted:  # the freed blocks are not for other prompts
             places = 0
-        step = prompts.run(self._options.max_batch_tokens - batch_tokens, free, places)
+        step = prompts.run_prompts(self._options.max_batch_tokens - batch_tokens, free, places)
         held = decoding + prompts.blocks + sum(each.blocks for each in step.ended)
         self._measurements.kv_in_use(held / pool.blocks)
         return step

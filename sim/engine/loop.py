@@ -25,18 +25,18 @@ from adaptive_spec.policy import Policy
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.engine.accepted import AcceptedDrafts, modelled_entropy
-from adaptive_spec.sim.engine.arrivals import Arrivals, RecordChooser
 from adaptive_spec.sim.engine.decode_batch import DecodeBatch
 from adaptive_spec.sim.engine.kv_pool import KvAllocator, KvPool, pool_tokens
 from adaptive_spec.sim.engine.measurements import Limits, Measurements
 from adaptive_spec.sim.engine.options import EngineOptions, capability_of
 from adaptive_spec.sim.engine.prompt_queue import PromptQueue, PromptStep, Running
+from adaptive_spec.sim.engine.record_choice import RecordChooser
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.load.base import Load
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.step import (
-    Capability,
     IntArray,
     Level,
     Mode,
@@ -48,6 +48,9 @@ from adaptive_spec.step import (
 _LOG = logging.getLogger(__name__)
 _ENGINE = 2
 """Sets the engine's random numbers apart from those of a load of the same seed."""
+_MOST_WAITING = 1_000_000
+_ALL_REJECTED = 10_000
+"""An endless load of requests that never fit would otherwise be rejected for ever."""
 
 
 class Engine:
@@ -126,8 +129,7 @@ class Engine:
         self.pool = KvPool(
             options.kv_tokens or pool_tokens(hardware, drafter), options.block_tokens
         )
-        records = RecordChooser(acceptance, np.random.default_rng(record_seed))
-        self._arrivals = Arrivals(load, records, self.pool, self.prompts, self.measurements)
+        self._records = RecordChooser(acceptance, np.random.default_rng(record_seed))
         self.kv_blocks = KvAllocator(
             options, self.pool, self.batch, self.prompts, self.measurements
         )
@@ -190,7 +192,7 @@ class Engine:
 
     def take_in(self, until: float = math.inf) -> bool:
         """Take in what has arrived; wait for it until then (s); False: no more will come."""
-        self._arrivals.up_to(self.now)
+        self._admit_arrived()
         while self.now < until and not (
             self.batch.size or self.prompts.running or self.prompts.waiting
         ):
@@ -198,7 +200,7 @@ class Engine:
             if upcoming == math.inf:
                 return False
             self.now = upcoming
-            self._arrivals.up_to(self.now)
+            self._admit_arrived()
         return True
 
     def step(self) -> None:
@@ -206,17 +208,7 @@ class Engine:
         if self.now >= self.accepted.next_change:
             self.accepted.reach(self.now)
         began = time.perf_counter()
-        context = step_context(
-            self._step,
-            self.now,
-            self.capability,
-            self.options,
-            self.batch,
-            self.prompts,
-            self.pool,
-            self.accepted,
-        )
-        plan = self.controller.plan(context)
+        plan = self.controller.plan(self._context())
         decision = time.perf_counter() - began
         verify = self.kv_blocks.reserve(plan.verify)
         batch, batch_size = self.batch, self.batch.size
@@ -287,6 +279,78 @@ class Engine:
 
     # ----------------------------------------------------------------- before a step
 
+    def _admit_arrived(self) -> None:
+        """Queue what has arrived by now. Raises ConfigError for a load beyond all bounds."""
+        while self._load.next_arrival() <= self.now:
+            request = self._load.take_request()
+            # It must fit when it is alone, with its last token.
+            if request.prompt_tokens + request.output_tokens > self.pool.tokens:
+                self._reject(request)
+                continue
+            self.prompts.arrive(self._records.admit(request))
+            if len(self.prompts.waiting) > _MOST_WAITING:
+                raise ConfigError(
+                    f"more than {_MOST_WAITING:,} requests wait at {self.now:.1f} s: the load is "
+                    "far beyond what this hardware can serve; lower its rate"
+                )
+
+    def _reject(self, request: Request) -> None:
+        measured = self.measurements
+        measured.rejected += 1
+        if measured.rejected >= _ALL_REJECTED and not measured.tokens:
+            raise ConfigError(
+                f"no request fits into the KV pool of {self.pool.tokens:,} tokens, the last had "
+                f"{request.prompt_tokens:,} + {request.output_tokens:,}: give more --kv-tokens or "
+                "another hardware"
+            )
+        self._load.finished(request, self.now)
+
+    def _context(self) -> StepContext:
+        """Return the context of the step that begins now."""
+        options, batch, prompts = self.options, self.batch, self.prompts
+        accepted, pool = self.accepted, self.pool
+        batch_size, kmax = batch.size, options.max_draft_tokens
+        # One token is kept for the bonus position, so that a chain never emits too much.
+        room = possible = np.minimum(batch.left, kmax)
+        if options.drafts_past_end:  # nobody trims them, as in an engine without this package
+            room = possible = np.full(batch_size, kmax)
+        if accepted.is_tree:  # K counts nodes, most of which are never emitted
+            possible = np.where(possible > 0, kmax, 0)
+        available = np.minimum(possible, batch.drafted)
+        if batch.any_stale:  # the drafter has lost these requests, for good
+            possible = np.where(batch.stale, 0, possible)
+            available = np.where(batch.stale, 0, available)
+        if not options.fills_up:
+            available = accepted.limit_to_proposed(batch, available)
+        copied, match = accepted.looked_up(batch, room)  # needs no state of the drafter
+        used = batch.context_total + batch_size * (pool.block_tokens - 1)
+        used += prompts.blocks * pool.block_tokens
+        confidence = None
+        if not options.late_confidence:
+            confidence = accepted.confidence(batch, batch.drafted)
+        return StepContext(
+            step=self._step,
+            capability=self.capability,
+            request_ids=batch.ids,
+            slots=batch.slots,
+            context_tokens=batch.context,
+            draft_available=available,
+            draft_possible=possible,
+            engine_k=self.capability.uniform_values[-1] if options.level is Level.UNIFORM else kmax,
+            tpot_target=batch.tpot_target,
+            task=batch.task,
+            temperature=batch.temperature,
+            confidence=confidence,
+            entropy=None if confidence is None else modelled_entropy(confidence),
+            waiting=len(prompts.waiting),
+            prefill_tokens=prompts.expected_tokens(options.max_batch_tokens - batch_size),
+            kv_free_tokens=max(pool.tokens - used, 0),
+            kv_total_tokens=pool.tokens,
+            lookup_available=copied,
+            lookup_match=match,
+            now=self.now,
+        )
+
     def _depth(self, plan: SpecPlan) -> tuple[int, bool, bool]:
         """Draft depth, whether speculation is off, and whether even the drafter's warm pass is."""
         if plan.mode is Mode.OFF_COLD:
@@ -355,57 +419,3 @@ class Engine:
         if not self.options.timing_noise:
             return seconds
         return seconds * math.exp(self.options.timing_noise * float(self._noise.standard_normal()))
-
-
-def step_context(
-    step: int,
-    now: float,
-    capability: Capability,
-    options: EngineOptions,
-    batch: DecodeBatch,
-    prompts: PromptQueue,
-    pool: KvPool,
-    accepted: AcceptedDrafts,
-) -> StepContext:
-    """The context of step number `step`, which begins at `now` seconds."""
-    batch_size, kmax = batch.size, options.max_draft_tokens
-    # One token is kept for the bonus position, so that a chain never emits too much.
-    room = possible = np.minimum(batch.left, kmax)
-    if options.drafts_past_end:  # nobody trims them, as in an engine without this package
-        room = possible = np.full(batch_size, kmax)
-    if accepted.is_tree:  # K counts nodes, most of which are never emitted
-        possible = np.where(possible > 0, kmax, 0)
-    available = np.minimum(possible, batch.drafted)
-    if batch.any_stale:  # the drafter has lost these requests, for good
-        possible = np.where(batch.stale, 0, possible)
-        available = np.where(batch.stale, 0, available)
-    if not options.fills_up:
-        available = accepted.limit_to_proposed(batch, available)
-    copied, match = accepted.looked_up(batch, room)  # needs no state of the drafter
-    used = batch.context_total + batch_size * (pool.block_tokens - 1)
-    used += prompts.blocks * pool.block_tokens
-    confidence = None
-    if not options.late_confidence:
-        confidence = accepted.confidence(batch, batch.drafted)
-    return StepContext(
-        step=step,
-        capability=capability,
-        request_ids=batch.ids,
-        slots=batch.slots,
-        context_tokens=batch.context,
-        draft_available=available,
-        draft_possible=possible,
-        engine_k=capability.uniform_values[-1] if options.level is Level.UNIFORM else kmax,
-        tpot_target=batch.tpot_target,
-        task=batch.task,
-        temperature=batch.temperature,
-        confidence=confidence,
-        entropy=None if confidence is None else modelled_entropy(confidence),
-        waiting=len(prompts.waiting),
-        prefill_tokens=prompts.expected_tokens(options.max_batch_tokens - batch_size),
-        kv_free_tokens=max(pool.tokens - used, 0),
-        kv_total_tokens=pool.tokens,
-        lookup_available=copied,
-        lookup_match=match,
-        now=now,
-    )

@@ -99,7 +99,7 @@ class PromptQueue:
         self.preempted(evicted)
         return evicted
 
-    def run(self, budget: int, free_blocks: int, free_places: int) -> PromptStep:
+    def run_prompts(self, budget: int, free_blocks: int, free_places: int) -> PromptStep:
         """Run as many prompt tokens as the step has left.
 
         Args:

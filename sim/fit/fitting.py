@@ -315,7 +315,7 @@ def fit_step_times(
     for number, outcome in enumerate(usable):
         if 2 * number >= len(usable):
             errors.append(abs(model.predict(outcome) / outcome.seconds - 1.0))
-        model.learn(outcome)
+        model.learn_step_time(outcome)
     profile = model.profile()
     assert profile is not None
     profile = msgspec.structs.replace(

@@ -6,7 +6,7 @@ A trace names task labels by number only; the numbers are its labels here. Where
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from adaptive_spec.operation.trace import read_segment
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.recorded import is_npz, load_recorded_npz
-from adaptive_spec.sim.step_trace import read_request_steps, read_steps
+from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps, read_steps
 from adaptive_spec.step import FloatArray, IntArray, Mode, StepOutcome
 
 _BY_STEP = (
@@ -156,17 +156,16 @@ def replayed_steps(data: AcceptanceData, *, seed: int) -> Steps:
     labels = tuple(dict.fromkeys(label for label in data.labels if label))
     number = np.array([labels.index(label) if label else -1 for label in data.labels])
     unknown = np.full((len(at), data.depth), np.nan)
-    confidence = unknown if data.confidence is None else data.confidence[at].astype(np.float64)
     return Steps(
         request=request,
         verified=drawn[at],
         accepted=accepted,
         temperature=data.temperatures[request],
         context=prompts[request] + (at - data.offsets[request]),
-        load=np.full(len(at), np.nan),
+        load=unknown[:, 0],
         task=number[request].astype(np.int64),
         labels=labels,
-        confidence=confidence,
+        confidence=unknown if data.confidence is None else data.confidence[at].astype(np.float64),
         entropy=unknown,
     )
 
@@ -184,8 +183,8 @@ def _npz_steps(file: Path) -> Steps:
         verified=np.full(steps, positions, dtype=np.int64),
         accepted=rows.accepted,
         temperature=np.full(steps, rows.temperature),
-        context=np.full(steps, np.nan),
-        load=np.full(steps, np.nan),
+        context=unknown[:, 0],
+        load=unknown[:, 0],
         task=task.astype(np.int64),
         labels=labels,
         confidence=rows.confidence,
@@ -214,47 +213,37 @@ def traced_steps(path: Path) -> TracedSteps:
         for step in read_steps(path)
         if step.seconds is not None and step.mode is not Mode.OFF_COLD
     ]
-    labels: dict[str, int] = {}
     deepest = max((step.k[place] for _, step, place in rows), default=0)
     if not deepest:
         raise DataError(f"{path}: no step verified a draft; record one with speculation on")
-    for _, record, place in rows:
-        if record.task is not None and record.task[place] >= 0:
-            labels.setdefault(str(record.task[place]), len(labels))
-    count = len(rows)
-    signals = {name: np.full((count, deepest), np.nan) for name in ("confidence", "entropy")}
-    columns = {name: np.full(count, np.nan) for name in ("contexts", "temperature")}
-    for row, (_, record, place) in enumerate(rows):
-        for name, column in columns.items():
-            values = getattr(record, name)
-            if values is not None:
-                column[row] = values[place]
-            elif name == "temperature" and record.contexts is not None:
-                column[row] = 0.0
-        for name, signal in signals.items():
-            values = getattr(record, name)
-            if values is not None:
-                _put(signal[row], values[place])
-    task = [
-        -1 if record.task is None else labels.get(str(record.task[place]), -1)
-        for _, record, place in rows
-    ]
+    tasks = [-1 if step.task is None else step.task[place] for _, step, place in rows]
+    labels = {task: number for number, task in enumerate(dict.fromkeys(t for t in tasks if t >= 0))}
+
+    def known(name: str, missing: Callable[[RecordedStep], float | None]) -> FloatArray:
+        """[S] of a column that a record may lack."""
+        found = ((getattr(step, name), step, place) for _, step, place in rows)
+        values = [missing(step) if each is None else each[place] for each, step, place in found]
+        return np.array(values, dtype=np.float64)  # None becomes nan
+
+    def signal(name: str) -> FloatArray:
+        """[S, K] of a draft signal, nan where there is none."""
+        padded = np.full((len(rows), deepest), np.nan)
+        for row, (_, step, place) in zip(padded, rows, strict=True):
+            if (values := getattr(step, name)) is not None:
+                own = np.array(values[place][:deepest], dtype=np.float64)
+                row[: len(own)] = own
+        return padded
+
     steps = Steps(
         request=np.array([request for request, _, _ in rows], dtype=np.int64),
-        verified=np.array([r.k[place] for _, r, place in rows], dtype=np.int64),
-        accepted=np.array([r.accepted[place] for _, r, place in rows], dtype=np.int64),
-        temperature=columns["temperature"],
-        context=columns["contexts"],
-        load=np.array([r.batch_size for _, r, _ in rows], dtype=np.float64),
-        task=np.array(task, dtype=np.int64),
-        labels=tuple(labels),
-        confidence=signals["confidence"],
-        entropy=signals["entropy"],
+        verified=np.array([step.k[place] for _, step, place in rows], dtype=np.int64),
+        accepted=np.array([step.accepted[place] for _, step, place in rows], dtype=np.int64),
+        temperature=known("temperature", lambda step: None if step.contexts is None else 0.0),
+        context=known("contexts", lambda step: None),
+        load=np.array([step.batch_size for _, step, _ in rows], dtype=np.float64),
+        task=np.array([labels.get(task, -1) for task in tasks], dtype=np.int64),
+        labels=tuple(map(str, labels)),
+        confidence=signal("confidence"),
+        entropy=signal("entropy"),
     )
     return TracedSteps(steps, times)
-
-
-def _put(row: FloatArray, values: list[float | None]) -> None:
-    for position, value in enumerate(values[: len(row)]):
-        if value is not None:
-            row[position] = value

@@ -115,5 +115,5 @@ def _histories(steps: Steps, average: FloatArray) -> tuple[FloatArray, FloatArra
         request = np.flatnonzero(counts > number).astype(np.int64)
         rows = order[first[request] + number]
         result[:, rows] = past.features(request)
-        past.learn(request, steps.verified[rows], steps.accepted[rows])
+        past.add_outcomes(request, steps.verified[rows], steps.accepted[rows])
     return result[0], result[1], result[2]

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.sim.hardware.models import model_facts
+from adaptive_spec.sim.hardware.catalogue import model_facts
 from adaptive_spec.sim.hardware.nonnegative import robust_nonnegative_fit
 from adaptive_spec.sim.hardware.profile_file import (
     ANY_DRAFTER,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.gpus import GPUS, gpu_facts
-from adaptive_spec.sim.hardware.models import MODELS, model_facts
+from adaptive_spec.sim.hardware.catalogue import GPUS, MODELS, gpu_facts, model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, read_hardware_profile
 from adaptive_spec.sim.hardware.roofline import ENGINES, VLLM, EngineOverhead, roofline_profile
 from adaptive_spec.validation import nearest

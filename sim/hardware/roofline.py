@@ -30,8 +30,7 @@ from __future__ import annotations
 import msgspec
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.hardware.gpus import GpuFacts
-from adaptive_spec.sim.hardware.models import ModelFacts
+from adaptive_spec.sim.hardware.catalogue import GpuFacts, ModelFacts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 
 LOGIT_BYTES = 12.0

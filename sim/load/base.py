@@ -30,7 +30,7 @@ class Load(Protocol):
         """Seconds at which the next request arrives; inf if none will, unless one finishes."""
         ...
 
-    def take(self) -> Request:
+    def take_request(self) -> Request:
         """The request that arrives next. Only valid while `next_arrival` is finite."""
         ...
 
@@ -58,7 +58,7 @@ class OpenLoad:
         """Arrival of the next request, seconds."""
         return math.inf if self._next is None else self._next.arrival
 
-    def take(self) -> Request:
+    def take_request(self) -> Request:
         """The next one."""
         request = self._next
         assert request is not None
@@ -114,7 +114,7 @@ class VaryingClosedLoad:
         # Changes up to the latest of these times are reached: a new client comes later.
         return self._due[0] if self._due else self._next_client()
 
-    def take(self) -> Request:
+    def take_request(self) -> Request:
         """The next request, arriving now."""
         request = self._next
         assert request is not None
@@ -231,10 +231,10 @@ class TenantMix:
         """Arrival of the next request of any tenant."""
         return min(load.next_arrival() for _, load in self._tenants)
 
-    def take(self) -> Request:
+    def take_request(self) -> Request:
         """Return that request."""
         tenant, load = min(self._tenants, key=lambda each: each[1].next_arrival())
-        own = load.take()
+        own = load.take_request()
         request = _sent(tenant, own)
         self._under_way[request.id] = (load, own)
         return request

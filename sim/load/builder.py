@@ -219,7 +219,7 @@ def _with_options(text: str, stream: Open, options: LoadOptions) -> Load:
 
 def _drained(load: OpenLoad) -> Iterator[Request]:
     while load.next_arrival() < math.inf:
-        yield load.take()
+        yield load.take_request()
 
 
 def parse_load(

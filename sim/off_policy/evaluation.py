@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.controller.plan_validation import plan_fault
-from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError, PolicyError
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.off_policy.doubly_robust import Estimator, PolicyValue, StepTerms
@@ -20,6 +20,7 @@ from adaptive_spec.sim.off_policy.logged_steps import (
     LoggedTrace,
     context_before_draw,
     kind_of_draw,
+    learn_step,
 )
 from adaptive_spec.sim.off_policy.step_model import StepModel, expected_tokens
 from adaptive_spec.sim.policy_choice import PolicyChoice
@@ -149,9 +150,7 @@ class Replayed:
             plan = self._policy.plan(context)
             fault = plan_fault(plan, context)
             if not fault:
-                self._policy.observe(finished_step(context, plan, step.outcome))
-                if step.ended.size:
-                    self._policy.forget(step.ended)
+                learn_step(self._policy, plan, replace(step, context=context))
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"
         if fault:

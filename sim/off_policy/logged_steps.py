@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.per_request import RequestSlots
+from adaptive_spec.policy import Policy
 from adaptive_spec.sim.step_trace import RecordedStep, Signal, read_steps
 from adaptive_spec.step import (
     Capability,
@@ -21,6 +23,7 @@ from adaptive_spec.step import (
     IntArray,
     Level,
     Mode,
+    SpecPlan,
     StepContext,
     StepOutcome,
 )
@@ -174,6 +177,13 @@ def _numbers(values: Any, missing: float, shape: tuple[int, ...]) -> FloatArray:
         return np.full(shape, missing)
     numbers = np.array(values, dtype=np.float64)  # None becomes nan
     return np.where(np.isnan(numbers), missing, numbers)
+
+
+def learn_step(policy: Policy, plan: SpecPlan, step: LoggedStep) -> None:
+    """Let a policy learn from a recorded step, for which it has made this plan."""
+    policy.observe(finished_step(step.context, plan, step.outcome))
+    if step.ended.size:
+        policy.forget(step.ended)
 
 
 class DrawKind(enum.StrEnum):

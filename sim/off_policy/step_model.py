@@ -150,7 +150,7 @@ class StepModel:
 
     def add_step(self, ran: StepOutcome, ended: IntArray) -> None:
         """Take up a step, and forget the requests that ended with it."""
-        self._acceptance.learn(ran.slots, ran.verified, ran.accepted)
+        self._acceptance.learn_outcomes(ran.slots, ran.verified, ran.accepted)
         self.time.add_step(ran)
         if ended.size:
             self._acceptance.forget(ended)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -18,9 +19,9 @@ from adaptive_spec.sim.load.load_text import existing_path
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Phase, Scenario
 from adaptive_spec.sim.sweep.config import AcceptanceSet, Group, LoadEntry, SweepConfig
-from adaptive_spec.sim.sweep.policy_text import cell_text
 
 DATA = "${data}"
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
 Number = TypeVar("Number", int, float)
 Value = TypeVar("Value")
 Names: TypeAlias = tuple[str, ...] | None
@@ -144,7 +145,7 @@ def check_cells(config: SweepConfig, cells: tuple[Cell, ...], file: Path) -> Non
         raise ConfigError(
             f"{file}: nothing to run: no acceptance set, drafter and load may go together"
         )
-    for text in dict.fromkeys(policy_texts(config, cells, file.parent)):
+    for text in dict.fromkeys(text for _, _, text in policy_texts(config, cells, file.parent)):
         try:
             parse_policy(text).build(cells[0].scenario.seed)
         except PolicyError as error:
@@ -173,17 +174,40 @@ def check_cells(config: SweepConfig, cells: tuple[Cell, ...], file: Path) -> Non
                     f"{file}: load {cell.name.load!r} never ends; give `tokens` or `seconds`"
                 )
     for cell in cells:
-        for text in policy_texts(config, (cell,), file.parent):
+        for _, _, text in policy_texts(config, (cell,), file.parent):
             parse_policy(text).require_runnable(cell.scenario.engine)
 
 
-def policy_texts(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> Iterator[str]:
-    """Policy texts of all cells. Raises ConfigError for a variable that is not there."""
+def policy_texts(
+    config: SweepConfig, cells: tuple[Cell, ...], folder: Path
+) -> Iterator[tuple[Cell, str, str]]:
+    """Cell, label and text of every policy on every cell.
+
+    In a text stand for the cell: ``${folder}`` of the configuration, and the names
+    ``${acceptance}``, ``${drafter}`` and ``${hardware}`` on its axes. Raises ConfigError for a
+    variable that is not there.
+    """
     written = {entry.label: entry.policy for entry in config.policy_entries()}
     for cell in cells:
-        name = cell.name
         for label in cell.policies:
-            yield cell_text(written[label], folder, name.acceptance, name.drafter, name.hardware)
+            yield cell, label, _put_in(written[label], folder, cell.name)
+
+
+def _put_in(policy: str, folder: Path, cell: CellName) -> str:
+    names = {
+        "folder": str(folder.resolve()),
+        "acceptance": cell.acceptance,
+        "drafter": cell.drafter,
+        "hardware": cell.hardware,
+    }
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] in names:
+            return names[match[1]]
+        known = ", ".join(f"${{{name}}}" for name in names)
+        raise ConfigError(f"policy {policy!r}: no variable {match[0]}; there are {known}")
+
+    return _VARIABLE.sub(value, policy)
 
 
 def _check_engine(cell: Cell, file: Path) -> None:

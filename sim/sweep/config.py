@@ -115,7 +115,7 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         policies: texts, NAME or NAME:key=value,..., or objects that give one a name. Variables in
-            them are described in `policy_text`.
+            them are described in `cells.policy_texts`.
         policy_lists: names for several policies, for use in groups.
         groups: parts of the cross product; a cell runs the policies of every group that has it.
             Empty: one group of everything.

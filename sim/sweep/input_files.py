@@ -30,7 +30,7 @@ def digest_of(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> str
     Raises DataError if a file can't be read.
     """
     named = [text for cell in cells for text in _texts(msgspec.to_builtins(cell.scenario))]
-    for policy in dict.fromkeys(policy_texts(config, cells, folder)):
+    for policy in dict.fromkeys(text for _, _, text in policy_texts(config, cells, folder)):
         named += _texts(parse_policy(policy).options)
     content = cache(_content_digest)
     try:

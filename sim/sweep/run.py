@@ -9,9 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.sim.sweep.cells import Cell, Files, check_cells, plan_cells
+from adaptive_spec.sim.sweep.cells import Cell, Files, check_cells, plan_cells, policy_texts
 from adaptive_spec.sim.sweep.config import SweepConfig, load_sweep_config
-from adaptive_spec.sim.sweep.policy_text import cell_text
 from adaptive_spec.sim.sweep.process_pool import run_in_processes
 from adaptive_spec.sim.sweep.ray_cluster import run_on_ray
 from adaptive_spec.sim.sweep.results import Failure, SweepResults, collect, write_results
@@ -100,25 +99,17 @@ def usable_cpus() -> int:
 
 def _tasks(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> tuple[Task, ...]:
     first = config.seed_list()[0]
-    written = {entry.label: entry.policy for entry in config.policy_entries()}
     tasks = []
     for cell in cells:
-        name = cell.name
         runs: list[tuple[str | None, str]] = [(None, "")] if config.oracles else []
-        runs += [
-            (
-                label,
-                cell_text(written[label], folder, name.acceptance, name.drafter, name.hardware),
-            )
-            for label in cell.policies
-        ]
+        runs += [(label, text) for _, label, text in policy_texts(config, (cell,), folder)]
         tasks += [
             Task(
-                cell=name,
+                cell=cell.name,
                 policy=policy,
                 choice=choice,
                 scenario=cell.scenario,
-                timeline_pieces=config.timeline_pieces if name.seed == first else 0,
+                timeline_pieces=config.timeline_pieces if cell.name.seed == first else 0,
                 kernel=config.kernel,
                 foresight=config.foresight,
             )

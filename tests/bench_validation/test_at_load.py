@@ -60,7 +60,7 @@ def test_a_run_is_submitted_in_the_batches_that_its_script_made() -> None:
     for now in (1.0, 2.0, 3.0):
         batch = []
         while load.next_arrival() < now:
-            batch.append(load.take())
+            batch.append(load.take_request())
         sizes.append(len(batch))
         prompts.append({request.prompt_tokens for request in batch})
         for request in batch:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.planning.exploration import ColdTrial
+from adaptive_spec.policies.planning.cold_trial import ColdTrial
 from adaptive_spec.policies.planning.step_forecast import forecast_step
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.sim.policy_choice import parse_policy
@@ -68,7 +68,7 @@ def test_steps_without_drafts_and_without_the_drafter_are_told_apart() -> None:
             draft_depth=0 if cold else 4,
             seconds=seconds * float(np.exp(0.01 * random.standard_normal())),
         )
-        cost.learn(outcome, cold=cold)
+        cost.learn_step_time(outcome, cold=cold)
 
     for k in (4, 2, 0, 1) * 20:
         ran(k)
@@ -89,8 +89,8 @@ def test_a_trial_waits_until_as_much_may_be_lost_as_it_costs(lifetime: float) ->
     cost = CostModel(FIXED)
     ran = msgspec.structs.replace(measured(8, 2, 4, 0.03), batch_tokens=24)
     for _ in range(30):
-        cost.learn(ran)
-    trial = ColdTrial(FIXED, cost)
+        cost.learn_step_time(ran)
+    trial = ColdTrial(cost)
     survival = np.repeat(0.3 ** np.arange(1.0, 5.0)[:, None], 8, axis=1)
     forecast = forecast_step(step_context(1, [4] * 8, capability=FIXED), survival, cost)
     steps = next(n for n in range(1, 5000) if trial.due(forecast, lifetime))

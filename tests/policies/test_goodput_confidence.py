@@ -178,7 +178,7 @@ def test_confidence_is_looked_at_again_where_nothing_is_drafted(
     monkeypatch.setattr(type(acceptance.model), "informative", True)
     timed = CostModel(FULL)
     for n in range(60):
-        timed.learn(timed_step(8, n % 3, n % 3, 0.01 + 0.1 * (n % 3)))
+        timed.learn_step_time(timed_step(8, n % 3, n % 3, 0.01 + 0.1 * (n % 3)))
     drafts = Drafts(context=context(0, [4] * 8), survival=np.full((4, 8), 0.01))
     depths = []
     for n in range(32):

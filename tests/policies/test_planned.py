@@ -11,6 +11,7 @@ import pytest
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.planning.exploration import first_k
+from adaptive_spec.policies.planning.tpot_targets import OUT_OF_REACH
 from adaptive_spec.step import Capability, FinishedStep, Kind, Level, Mode, SpecPlan
 from tests.policies.planning.test_step_forecast import FULL, context
 from tests.policies.step_time.measured_steps import step
@@ -62,6 +63,14 @@ def test_a_step_of_prompts_drafts_as_deep_as_the_last_that_decoded() -> None:
     policy._last_depth = 2
     assert policy.plan(context(101, [])).draft_depth == 2
     assert GoodputPolicy(GoodputOptions()).plan(context(1, [])).draft_depth == 4
+
+
+@pytest.mark.parametrize(("allowance", "heeded"), [(0.02, True), (0.0, False)])
+def test_without_an_allowance_targets_are_ignored(allowance: float, heeded: bool) -> None:
+    policy = GoodputPolicy(GoodputOptions(tpot_allowance=allowance))
+    hopeless = np.full(BATCH, 1e-6)
+    plans = [run_step(policy, n, now=0.01 * n, tpot_target=hopeless).plan for n in range(60)]
+    assert any(OUT_OF_REACH in plan.reason for plan in plans) is heeded
 
 
 def test_the_surplus_is_that_of_the_requests_that_take_part(
@@ -133,13 +142,13 @@ def test_a_fixed_depth_is_left_as_it_is_in_the_first_steps() -> None:
 
 def test_a_step_that_drafts_for_a_trial_verifies_what_was_planned() -> None:
     policy = trained()
-    policy._exploring.value.best_trial = lambda *_: 1  # type: ignore[method-assign]
+    policy._exploring.trials.best_trial = lambda *_: 1  # type: ignore[method-assign]
     drafting = policy.plan(context(100, [4] * BATCH))
     assert drafting.reason == "drafting 1 to measure it"
     assert drafting.kind is Kind.MEASURING
     assert drafting.draft_depth == 1
     assert drafting.verify.tolist() == [4] * BATCH
-    policy._exploring.value.best_trial = lambda *_: None  # type: ignore[method-assign]
+    policy._exploring.trials.best_trial = lambda *_: None  # type: ignore[method-assign]
     measuring = policy.plan(context(101, [1] * BATCH))
     assert measuring.reason == "measuring K = 1"
     assert measuring.kind is Kind.MEASURING

@@ -291,7 +291,7 @@ def test_a_fault_while_reading_leaves_the_drafts_alone(caplog):
     tap = ModelTap(runner)
     for _ in range(3):
         assert runner.drafter.propose().tolist() == [[1.0], [1.0]]
-        assert tap.take() is None
+        assert tap.take_signals() is None
     assert len([record for record in caplog.records if "not read any more" in record.message]) == 1
 
 
@@ -310,7 +310,7 @@ def test_a_fault_while_looking_at_matches_is_said_once(
             assert cache.speculate("a").token_ids == [1]
         else:
             assert proposer.propose(2, [[5]], [3], [[1, 2, 3]]) is drafts
-        assert tap.take() is None
+        assert tap.take_signals() is None
     assert len([record for record in caplog.records if "not read any more" in record.message]) == 1
 
 
@@ -319,7 +319,7 @@ def test_values_that_cannot_be_sent_end_the_reading(caplog: pytest.LogCaptureFix
         raise ValueError("planned failure")
 
     worker: Any = CarriesSignals()
-    worker._adaptive_spec_tap = SimpleNamespace(take=lambda: broken, wanted=True)
+    worker._adaptive_spec_tap = SimpleNamespace(take_signals=lambda: broken, wanted=True)
     output = SimpleNamespace(get_output=lambda: "results")
     for _ in range(3):
         own = SimpleNamespace(get_output=output.get_output)

@@ -150,7 +150,7 @@ def test_a_fault_in_our_own_hooks_reaches_no_request(
     elif hook == "read":
         monkeypatch.setattr(driver._step_clock, "completed", broken)
     elif hook == "processed":
-        monkeypatch.setattr(driver, "learn", broken)
+        monkeypatch.setattr(driver, "learn_from_results", broken)
     else:
         monkeypatch.setattr(engine.controller, "finish", broken)
     answers = engine.run(SCENARIOS["with_aborts"]())

@@ -222,11 +222,11 @@ def test_a_round_goes_one_way_only() -> None:
     tap = tap_of(watched)
     assert watched.propose(BATCH, num_speculative_tokens=2) == "drafts"
     assert tap.take_verified() is None
-    read = tap.take()
+    read = tap.take_signals()
     signals = read()
     assert (tuple(signals.request_ids), signals.confidence.shape) == (("a", "b"), (2, 2))
     assert not signals.verified
-    assert tap.take() is None
+    assert tap.take_signals() is None
     watched.propose(BATCH, num_speculative_tokens=2)
     assert tap.take_verified() is None, "it went with the drafts"
 
@@ -236,7 +236,7 @@ def test_scheduling_ahead_confidence_goes_with_the_verifying_step() -> None:
     tap = tap_of(watched, asynchronous=True)
     watched.propose(BATCH, num_speculative_tokens=2)
     assert tap.take_verified() is None, "nothing was verified yet"
-    assert tap.take() is None
+    assert tap.take_signals() is None
     watched.propose(BATCH, num_speculative_tokens=3)
     read = tap.take_verified()
     signals = read()
@@ -255,7 +255,7 @@ def test_no_round_is_sent_where_there_is_none_to_read(reason: str) -> None:
         dummy_run=reason == "dummy run",
     )
     assert tap.take_verified() is None
-    assert tap.take() is None
+    assert tap.take_signals() is None
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -277,7 +277,7 @@ def test_a_fault_while_reading_is_said_once_and_leaves_the_drafts(
         watched.acceptance_estimator.step(None, None, None)
         assert watched.propose(BATCH, num_speculative_tokens=2) == "drafts"
         tap.take_verified()
-        assert tap.take() is None
+        assert tap.take_signals() is None
     assert len([record for record in caplog.records if "not read any more" in record.message]) == 1
 
 

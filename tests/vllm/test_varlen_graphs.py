@@ -388,7 +388,7 @@ class TestRefusals:
         for name, level in (("some", Level.UNIFORM), ("other", Level.FULL)):
             model = type("M", (), {"__module__": f"vllm.models.{name}.nvidia.model"})()
             workers = gpu.workers(config, model=model)
-            varlen_graphs.ask(config, "")
+            varlen_graphs.ask_workers(config, "")
             assert gpu.start(config, workers).capability.level is level
 
     def test_encoder_layers_that_refuse_count(self, gpu: Gpu) -> None:

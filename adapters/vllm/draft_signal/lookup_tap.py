@@ -37,7 +37,7 @@ class LookupTap(Tap):
         else:
             self._watch_ngram(drafter)
 
-    def take(self) -> Callable[[], DraftSignals | None] | None:
+    def take_signals(self) -> Callable[[], DraftSignals | None] | None:
         """The last round, once: what reads its values; None without drafts."""
         found, self._round = self._round, {}
         return functools.partial(self._signals, found) if found else None

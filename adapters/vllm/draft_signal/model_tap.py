@@ -40,7 +40,7 @@ class ModelTap(Tap):
         self._watch_positions(drafter)
         self._watch_rounds(drafter)
 
-    def take(self) -> Callable[[], DraftSignals | None] | None:
+    def take_signals(self) -> Callable[[], DraftSignals | None] | None:
         """The last round, once: what reads its values when they are wanted; None without one."""
         held, self._round = self._round, None
         return None if held is None else held.signals

@@ -84,7 +84,7 @@ class V2Tap(Tap):
     def step(self, idx_mapping: Any, num_sampled: Any, num_rejected: Any) -> None:
         """Called by vLLM with what was accepted: the scheduler learns from it."""
 
-    def take(self) -> Callable[[], DraftSignals | None] | None:
+    def take_signals(self) -> Callable[[], DraftSignals | None] | None:
         """Return the signals of the round of these draft tokens, if they arrive in time."""
         if not self._in_time:
             return None

@@ -76,7 +76,7 @@ class CarriesSignals:
         drafts = engine.take_draft_token_ids()
         tap = self._adaptive_spec_tap
         if tap is not None:
-            self._attach(drafts, tap.take())
+            self._attach(drafts, tap.take_signals())
         if drafts is not None and self._adaptive_spec_copies is not None:
             setattr(drafts, ONE_HOT, self._adaptive_spec_copies.works)
         return drafts
@@ -86,7 +86,7 @@ class CarriesSignals:
         if tap is None or not hasattr(output, "get_output"):
             return output
         # V2's results leave before its drafts are made.
-        read = tap.take_verified() if isinstance(tap, V2Tap) else tap.take()
+        read = tap.take_verified() if isinstance(tap, V2Tap) else tap.take_signals()
         own = output.get_output
 
         def get_output() -> Any:

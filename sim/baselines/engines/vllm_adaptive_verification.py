@@ -8,10 +8,12 @@ verifies the B* available drafts with the largest live survival, where
 
 T is the number of tokens of the step that are no drafts; old survivals come from the drafts of the
 round before, 1 for new requests; costs come from tables made before serving (`profiled_curves`).
+The search covers every m, so that a staircase or a falling cost does not mislead it.
 
 Source: vllm/v1/worker/gpu/spec_decode/adaptive_verification.py and acceptance_estimator.py of vLLM
 0.32. Granularity: L1. vLLM needs a confidence signal; without one, the engine's own K runs here.
-vLLM refuses an engine with one K per batch; here it gets the best K by the old survivals.
+vLLM refuses an engine with one K per batch; here it gets the best K by the old survivals. The
+choice by live survivals is lossless for sampled drafts, too.
 
 With the option `profile`, cost tables are made as in vLLM; without, step times are learned online,
 unlike the original. Of the requests in prefill only the tokens are known here: requests whose
@@ -29,15 +31,31 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
+from adaptive_spec.per_request import floats
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policy import Provenance
-from adaptive_spec.sim.baselines.parts.drafts import log_odds, observed, sigmoid
-from adaptive_spec.sim.baselines.parts.verification_budget import (
-    BudgetedVerification,
-    BudgetOptions,
+from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
+from adaptive_spec.sim.baselines.parts.drafts import (
+    log_odds,
+    most_likely,
+    observed,
+    sigmoid,
+    survival_of,
 )
-from adaptive_spec.step import Capability, FinishedStep, FloatArray, IntArray, Level, StepContext
+from adaptive_spec.sim.baselines.parts.start_up_profile import StartUpProfile
+from adaptive_spec.step import (
+    Capability,
+    FinishedStep,
+    FloatArray,
+    IntArray,
+    Level,
+    Mode,
+    SpecPlan,
+    StepContext,
+)
 
+_MEASURING_PERIOD = 4
+"""Steps from one step that may measure to the next."""
 PROFILED_CONTEXT = 8192
 """Context per request while profiling (tokens)."""
 _MOST_TOKENS = 8192
@@ -158,7 +176,7 @@ class VllmAcceptanceEstimator:
         """Return [B, Kmax] acceptance for log-odds [B, Kmax]; nan stays nan."""
         return sigmoid(self.slope * features + self.intercept)
 
-    def learn(
+    def add_judged(
         self, features: FloatArray, predicted: FloatArray, verified: IntArray, accepted: IntArray
     ) -> None:
         """Add a step's judged drafts, and refit every 100 steps.
@@ -211,12 +229,23 @@ class VllmAcceptanceEstimator:
         self._count = np.zeros(positions)
 
 
-class VllmAdaptiveVerificationPolicy(BudgetedVerification):
+class VllmAdaptiveVerificationOptions(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """Options of `vllm_adaptive_verification`."""
+
+    profile: str | None = None
+    """File with a cost profile, in place of the original's start-up profiling; without one, step
+    times are learned online by running the K whose times are not known.
+    """
+
+
+class VllmAdaptiveVerificationPolicy(StatelessPolicy):
     """Policy of logistic acceptance, a budget from the round before, and live ranking within it."""
 
     name: ClassVar[str] = "vllm_adaptive_verification"
     summary: ClassVar[str] = "verifies the drafts that pay, by confidence fitted online, vLLM"
-    Options: ClassVar[type[msgspec.Struct]] = BudgetOptions
+    Options: ClassVar[type[msgspec.Struct]] = VllmAdaptiveVerificationOptions
     provenance: ClassVar[Provenance] = Provenance(
         source="vLLM 0.32, v1/worker/gpu/spec_decode/adaptive_verification.py and "
         "acceptance_estimator.py",
@@ -225,38 +254,118 @@ class VllmAdaptiveVerificationPolicy(BudgetedVerification):
         "expected to accept all; never off",
     )
 
-    def __init__(self, options: BudgetOptions, *, seed: int = 0) -> None:
+    def __init__(self, options: VllmAdaptiveVerificationOptions, *, seed: int = 0) -> None:
         del seed
-        super().__init__(options.profile)
+        self._times = StartUpProfile(options.profile)
         self._tables: tuple[CostCurve, CostCurve] | None = None
+        self._estimator: VllmAcceptanceEstimator | None = None
 
-    def begin(self, capability: Capability) -> None:
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Plan the number of drafts by old confidences, and their choice by live ones."""
+        if context.confidence is None:
+            return fixed_plan(context, context.engine_k, "no confidence signal, engine's K")
+        if self._estimator is None:
+            self._begin(context.capability)
+        assert self._estimator is not None
+        live = self._estimator.predict(log_odds(context.confidence))
+        verify, reason, measures = self._chosen(context, live)
+        rungs = context.capability.uniform_values
+        if context.capability.level is Level.UNIFORM:
+            k = next((rung for rung in rungs if rung >= int(verify.max(initial=0))), rungs[-1])
+            verify = np.minimum(context.draft_available, k)
+        return SpecPlan(
+            step=context.step,
+            verify=verify,
+            draft_depth=rungs[-1],
+            mode=Mode.ON,
+            reason=reason,
+            measures=measures,
+            notes=(live,),
+        )
+
+    def observe(self, step: FinishedStep) -> None:
+        """Learn the step's duration and accepted drafts."""
+        if self._estimator is None:
+            return
+        confidence, outcome = step.context.confidence, step.outcome
+        self._times.record(outcome)
+        if step.plan.notes and confidence is not None:
+            (predicted,) = step.plan.notes
+            self._estimator.add_judged(
+                log_odds(confidence), predicted, outcome.verified, outcome.accepted
+            )
+
+    def forget(self, slots: IntArray) -> None:
+        """Reset these slots: new requests are expected to accept all drafts."""
+        if self._estimator is not None:
+            self._old.reset(slots)
+
+    def _begin(self, capability: Capability) -> None:
         """Build estimator and cost tables."""
-        super().begin(capability)
+        self._times.start(capability)
+        # New requests are expected to accept all drafts.
+        self._old = floats(1.0, capability.max_draft_tokens)
         self._estimator = VllmAcceptanceEstimator(capability.max_draft_tokens)
         if self._times.profile is not None:
             self._tables = profiled_curves(self._times.profile, capability)
 
-    def calibrated(self, context: StepContext, confidence: FloatArray) -> FloatArray:
-        """Return the estimator's acceptance."""
-        return self._estimator.predict(log_odds(confidence))
+    def _chosen(self, context: StepContext, live: FloatArray) -> tuple[IntArray, str, bool]:
+        """Return [B] the drafts to verify, the reason, and whether it is to measure step times."""
+        available = context.draft_available
+        old = self._old[context.slots]
+        self._old[context.slots] = np.where(np.isnan(live), 1.0, live)
+        measured = None
+        if context.step % _MEASURING_PERIOD == 0:
+            measured = self._times.unmeasured(context, room=0.0)
+        if not self._times.ready:
+            return available, "no step measured yet", True
+        if measured is not None:
+            return np.minimum(available, measured), "measuring", True
+        seconds = self._seconds(context)
+        survival = survival_of(old)
+        if context.capability.level is Level.UNIFORM:
+            k = best_uniform(survival, available, seconds, context.capability.uniform_values)
+            return np.minimum(available, k), f"one K, {k}", False
+        budget = best_budget(survival, available, seconds)
+        verify = most_likely(survival_of(live), available, budget)
+        return verify, f"budget {budget} of {int(available.sum())}", False
 
-    def learn(self, step: FinishedStep) -> None:
-        """Learn from the step's predictions and outcomes."""
-        confidence, outcome = step.context.confidence, step.outcome
-        if step.plan.notes and confidence is not None:
-            (predicted,) = step.plan.notes
-            self._estimator.learn(
-                log_odds(confidence), predicted, outcome.verified, outcome.accepted
-            )
-
-    def seconds(self, context: StepContext) -> FloatArray:
-        """Return step times from the tables, or learned ones."""
+    def _seconds(self, context: StepContext) -> FloatArray:
+        """Return [B * Kmax + 1] non-decreasing step times by verified drafts, with drafting."""
         if self._tables is None:
-            return super().seconds(context)
+            return self._times.full_draft_seconds(context)
         draft, verify = self._tables
         batch = context.batch_size
         drafts = np.arange(batch * context.capability.max_draft_tokens + 1)
         seconds = verify.at(batch + context.prefill_tokens + drafts)
         seconds += draft.at(np.array([batch]))[0]
         return np.maximum(seconds, 1e-9, out=seconds)
+
+
+def best_budget(survival: FloatArray, available: IntArray, seconds: FloatArray) -> int:
+    """Return the number of drafts with the most expected tokens per second; ties go to the smaller.
+
+    Args:
+        survival: [B, Kmax] old survivals.
+        available: [B] available drafts.
+        seconds: [M + 1] step time with m drafts, M >= sum of `available`.
+    """
+    inside = np.arange(survival.shape[1]) < available[:, None]
+    ranked = np.sort(survival[inside])[::-1]
+    tokens = float(len(available)) + np.concatenate(([0.0], np.cumsum(ranked)))
+    return int(np.argmax(tokens / seconds[: len(tokens)]))
+
+
+def best_uniform(
+    survival: FloatArray, available: IntArray, seconds: FloatArray, rungs: tuple[int, ...]
+) -> int:
+    """Return the K of `rungs` with the most expected tokens per second if all verify it."""
+    position = np.arange(survival.shape[1])
+    best, chosen = -1.0, rungs[0]
+    for k in rungs:
+        verify = np.minimum(available, k)
+        value = float(np.sum(survival, where=position < verify[:, None]))
+        goodput = (len(available) + value) / float(seconds[int(verify.sum())])
+        if goodput > best:
+            best, chosen = goodput, k
+    return chosen

@@ -48,12 +48,12 @@ class BatchRounds:
             wanted = k if self._waiting is None else self._waiting
             self._waiting = k if now == 0 and k > 0 else None
             now = min(now, wanted)
-        return self._plan(context, now, k, reason, cold=self._cold and not measuring)
+        return self._plan_drafting(context, now, k, reason, cold=self._cold and not measuring)
 
     def this_round(self, context: StepContext, k: int, reason: str) -> SpecPlan:
         """Verify `k` and draft `k`."""
         k = nearest_allowed(k, context.capability.uniform_values)
-        return self._plan(context, k, k, reason, cold=self._cold)
+        return self._plan_drafting(context, k, k, reason, cold=self._cold)
 
     def prepared(self, context: StepContext, k: int) -> bool:
         """Whether this step has enough drafts to run `k`."""
@@ -68,7 +68,7 @@ class BatchRounds:
             return capability.max_draft_tokens if on else self._drafted
         return int(context.draft_available.max()) if context.batch_size else context.engine_k
 
-    def _plan(
+    def _plan_drafting(
         self, context: StepContext, now: int, following: int, reason: str, *, cold: bool
     ) -> SpecPlan:
         is_round = context.batch_size > 0 and now <= self._at_hand(context)

@@ -103,7 +103,7 @@ class StartUpProfile:
     def record(self, outcome: StepOutcome) -> None:
         """Learn a step's measured duration."""
         if self._cost is not None:
-            self._cost.learn(outcome)
+            self._cost.learn_step_time(outcome)
 
 
 class UntimedDepths:

@@ -85,7 +85,7 @@ def test_each_result_is_learned_once_and_in_order(turns: list[str]) -> None:
             launched.append(driver.step())
             driver.launch(launched[-1], driver.clock())
         elif turn == "learn":
-            driver.learn()
+            driver.learn_from_results()
         elif launched:
             step = launched[-1 if turn == "arrive late" else 0]
             # Results before those that arrive are lost: the engine dropped their steps.
@@ -93,7 +93,7 @@ def test_each_result_is_learned_once_and_in_order(turns: list[str]) -> None:
             assert driver.arrive(step)
             due.append(step.context.step)
         assert len(driver._pending) == len(launched)
-    driver.learn()
+    driver.learn_from_results()
     assert driver.asked == due == sorted(due)
     assert driver.controller.counters.accepted == 2 * len(due)
 
@@ -113,7 +113,7 @@ def test_requests_are_forgotten_after_their_results_are_learned() -> None:
     driver.arrive(step)
     driver._ended += NAMES
     assert len(driver.controller.slots) == 2
-    driver.learn()
+    driver.learn_from_results()
     assert driver.controller.counters.accepted == 2
     assert len(driver.controller.slots) == 0
 
@@ -126,10 +126,10 @@ def test_requests_are_forgotten_though_their_results_cannot_be_read() -> None:
     driver._ended += NAMES
     driver.broken = True
     with pytest.raises(ValueError, match="planted"):
-        driver.learn()
+        driver.learn_from_results()
     assert len(driver.controller.slots) == 0
     driver.broken = False
-    driver.learn()
+    driver.learn_from_results()
     assert driver.asked == []
 
 

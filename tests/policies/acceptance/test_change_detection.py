@@ -14,7 +14,7 @@ def watch(detector: ChangeDetector, hazard: float, predicted: float, n: int, ste
     variance = n * predicted * (1.0 - predicted)
     alarms = 0
     for accepted in random.binomial(n, hazard, steps):
-        alarms += detector.observe(accepted - n * predicted, variance, n)
+        alarms += detector.add_surprise(accepted - n * predicted, variance, n)
     return alarms
 
 
@@ -37,7 +37,7 @@ def test_a_fall_from_80_to_10_per_cent_is_noticed_soon(n: int, most_steps: int) 
         while not noticed:
             steps += 1
             accepted = int(random.binomial(n, 0.1))
-            noticed = detector.observe(accepted - 0.8 * n, n * 0.16, n)
+            noticed = detector.add_surprise(accepted - 0.8 * n, n * 0.16, n)
         assert steps <= most_steps
 
 
@@ -47,15 +47,15 @@ def test_a_rise_is_noticed_as_well() -> None:
 
 def test_one_odd_step_is_no_change() -> None:
     detector = ChangeDetector(largest_step=8)
-    assert not detector.observe(-400.0, 80.0, 500)
-    assert not detector.observe(0.0, 80.0, 500)
+    assert not detector.add_surprise(-400.0, 80.0, 500)
+    assert not detector.add_surprise(0.0, 80.0, 500)
 
 
 def test_nothing_and_nonsense_are_ignored() -> None:
     detector = ChangeDetector()
-    assert not detector.observe(0.0, 0.0, 0)
-    assert not detector.observe(float("nan"), 1.0, 5)
-    assert not detector.observe(1.0, float("inf"), 5)
+    assert not detector.add_surprise(0.0, 0.0, 0)
+    assert not detector.add_surprise(float("nan"), 1.0, 5)
+    assert not detector.add_surprise(1.0, float("inf"), 5)
 
 
 def test_settings_without_meaning_are_refused() -> None:

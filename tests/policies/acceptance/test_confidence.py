@@ -29,7 +29,7 @@ def feed(
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), verified)
         signal = model.confidence.signal(1.0 / (1.0 + np.exp(-shown)))
         model.confidence.see(signal)
-        model.learn(SLOTS, verified, accepted, signal=signal)
+        model.learn_outcomes(SLOTS, verified, accepted, signal=signal)
 
 
 def at(model: AcceptanceModel, probability: float) -> float:
@@ -107,7 +107,7 @@ def test_a_position_that_nothing_reaches_has_the_weight_of_the_others() -> None:
         accepted = (random.random(BATCH) < 1.0 / (1.0 + np.exp(-shown[:, 0]))).astype(np.int64)
         signal = model.confidence.signal(1.0 / (1.0 + np.exp(-shown)))
         model.confidence.see(signal)
-        model.learn(SLOTS, np.ones(BATCH, dtype=np.int64), accepted, signal=signal)
+        model.learn_outcomes(SLOTS, np.ones(BATCH, dtype=np.int64), accepted, signal=signal)
     weight = model.confidence.weight
     assert weight[1:] == pytest.approx(weight[0], abs=0.1)
 
@@ -156,7 +156,7 @@ def test_history_is_not_learned_from_what_confidence_has_picked_alone(label: int
             planned.append(model.hazard(SLOTS, task).mean(axis=1))
             true.append(truth.mean())
         model.confidence.see(signal)
-        model.learn(SLOTS, verified, accepted, task, signal)
+        model.learn_outcomes(SLOTS, verified, accepted, task, signal)
     assert model.informative
     assert np.mean(planned, axis=0) == pytest.approx(np.full(KMAX, np.mean(true)), abs=0.1)
     assert np.abs(model.history.position_effect).max() < 5.0
@@ -165,7 +165,7 @@ def test_history_is_not_learned_from_what_confidence_has_picked_alone(label: int
 def test_a_weight_grows_only_where_the_signal_was_right() -> None:
     effect = ConfidenceEffect(2)
     signal = np.array([[1.0, np.nan], [np.nan, np.nan]])
-    effect.learn(signal, np.full((2, 2), 0.5), np.array([2, 2]), np.array([1, 2]))
+    effect.learn_weights(signal, np.full((2, 2), 0.5), np.array([2, 2]), np.array([1, 2]))
     state = effect.state()
     assert state["own"] == [pytest.approx(0.5 / 4.25), 0.0]
     assert state["evidence"] == [0.25, 0.0]

@@ -93,7 +93,7 @@ def test_the_past_is_forgotten() -> None:
 def test_a_prediction_is_counted_before_anything_is_learned_from_it() -> None:
     model = AcceptanceModel(1, prior_hazard=0.5)
     one = np.ones(64, dtype=np.int64)
-    model.learn(np.arange(64), one, one)
+    model.learn_outcomes(np.arange(64), one, one)
     assert model.quality.snapshot()["history"]["ece"] == pytest.approx(0.5)
 
 
@@ -105,7 +105,7 @@ def test_it_tells_what_a_signal_is_worth() -> None:
         shown = np.clip(hazard + 0.02 * random.standard_normal(hits.shape), 0.01, 0.99)
         signal = model.confidence.signal(shown.T)
         model.confidence.see(signal)
-        model.learn(slots, verified, accepted, signal=signal)
+        model.learn_outcomes(slots, verified, accepted, signal=signal)
     found = json.loads(json.dumps(model.quality.snapshot(), allow_nan=False))
     assert found["history"]["auc"] < 0.6
     assert found["confidence"]["auc"] > 0.7
@@ -119,7 +119,7 @@ def test_a_status_shows_the_quality_of_policies_that_tell_it() -> None:
     policy: Any = build_policy("goodput", {}, seed=0)
     assert figures_of(policy, "hazard_quality") == {}
     policy._start(Capability(level=Level.FULL, max_draft_tokens=2))
-    policy.acceptance.model.learn(np.arange(2), np.array([2, 2]), np.array([1, 2]))
+    policy.acceptance.model.learn_outcomes(np.arange(2), np.array([2, 2]), np.array([1, 2]))
     assert figures_of(policy, "hazard_quality")["history"]["observations"] == 4.0
     assert figures_of(build_policy("static"), "hazard_quality") == {}
     assert figures_of(Broken(), "hazard_quality") == {}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.acceptance.hazard_model import PARTS, learn
+from adaptive_spec.policies.acceptance.hazard_model import PARTS, update_effects
 from adaptive_spec.step import FloatArray
 
 _PRIOR_VARIANCE = 2.0
@@ -36,7 +36,7 @@ def test_both_forms_learn_the_same(seed: int, batch: int, kmax: int) -> None:
     verified = random.integers(0, kmax + 1, batch)
     accepted = np.minimum(random.integers(0, kmax + 1, batch), verified)
     found = []
-    for form in (learn.reference, learn.compile()):
+    for form in (update_effects.reference, update_effects.compile()):
         position = np.linspace(-1, 1, kmax), np.linspace(5, 1200, kmax)
         count = np.zeros(kmax, dtype=np.int64)
         rows = (batch + 5) * PARTS
@@ -55,7 +55,7 @@ def test_only_drafts_up_to_the_first_rejected_one_count() -> None:
     position, trust, count = np.zeros(3), np.ones(3), np.zeros(3, dtype=np.int64)
     effect, evidence = np.zeros((5, PARTS)), np.zeros((5, PARTS))
     slots, verified, accepted = np.array([4, 0, 2]), np.array([3, 2, 0]), np.array([1, 2, 0])
-    surprise, variance, observed, slopes, by_request = learn(
+    surprise, variance, observed, slopes, by_request = update_effects(
         np.full((3, 3), 0.5), slots, verified, accepted, position, trust, count, effect, evidence,
         parts(1.0), np.ones(PARTS),
     )  # fmt: skip
@@ -88,7 +88,7 @@ def test_the_slope_is_that_of_the_outcomes_likelihood_in_the_variance(
 
     at = float(np.log(_PRIOR_VARIANCE))
     hazard = np.full((3, 1), 1.0 / (1.0 + np.exp(-effect_at(at))))
-    _, _, _, ((slope, *_), (curvature, *_)), _ = learn(
+    _, _, _, ((slope, *_), (curvature, *_)), _ = update_effects(
         hazard, np.zeros(1, dtype=np.int64), np.array([3]), np.array([accepted]), np.zeros(3),
         np.ones(3), np.zeros(3, dtype=np.int64), of_requests([effect_at(at)]),
         of_requests([information]), parts(_PRIOR_VARIANCE), parts(0.75),
@@ -108,7 +108,7 @@ def test_a_large_batch_moves_a_hazard_to_its_rate_and_not_past_it(
     rate, slots = float(accepted.mean()), np.arange(256)
     for _ in range(6):
         hazard = 1.0 / (1.0 + np.exp(-position))
-        learn(
+        update_effects(
             np.repeat(hazard[:, None], 256, axis=1), slots, verified, accepted, position, trust,
             count.astype(np.int64), of_requests([0.0] * 256), of_requests([0.0] * 256),
             parts(_NEVER), parts(0.75),
@@ -122,7 +122,7 @@ def test_a_large_batch_moves_a_hazard_to_its_rate_and_not_past_it(
 def test_requests_that_are_known_tell_little_of_the_others() -> None:
     position, trust, count = np.zeros(1), np.ones(1), np.zeros(1, dtype=np.int64)
     unknown, known, one = 0.0, 1.5, np.array([1, 1])
-    *_, by_request = learn(
+    *_, by_request = update_effects(
         np.full((1, 2), 0.5), np.array([0, 1]), one, one, position, trust, count,
         of_requests([0.0, 0.0]), of_requests([unknown, known]), parts(_PRIOR_VARIANCE), parts(0.75),
     )  # fmt: skip
@@ -141,7 +141,7 @@ def test_the_first_draft_and_the_deeper_ones_are_told_apart_for_long() -> None:
     for _ in range(60):
         own = effect[0]
         logit = np.array([[own[0] + own[1]], [own[0] + own[2]]])
-        learn(
+        update_effects(
             1.0 / (1.0 + np.exp(-logit)), slots, verified, accepted, np.zeros(2), np.ones(2),
             np.zeros(2, dtype=np.int64), effect, evidence, parts(0.3, 1.0, 1.0),
             np.array([0.75, 0.98, 0.98]),
@@ -157,7 +157,7 @@ def test_parts_share_what_an_observation_tells() -> None:
     moved = []
     for variances in (parts(1.5), parts(1.0, 0.5, 0.5)):
         effect, evidence = np.zeros((1, PARTS)), np.zeros((1, PARTS))
-        learn(
+        update_effects(
             np.full((1, 1), 0.5), np.array([0]), np.array([1]), np.array([1]), np.zeros(1),
             np.ones(1), np.zeros(1, dtype=np.int64), effect, evidence, variances, np.ones(PARTS),
         )  # fmt: skip

@@ -25,7 +25,7 @@ def taught(steps: int, seed: int = 0) -> LookupModel:
         agreed = hits.cumprod(axis=1).sum(axis=1)
         emitted = random.integers(1, KMAX + 2, BATCH)
         available = np.full(BATCH, KMAX)
-        model.learn(slots, available, match, np.minimum(agreed, emitted), emitted)
+        model.learn_copied(slots, available, match, np.minimum(agreed, emitted), emitted)
     return model
 
 
@@ -43,7 +43,7 @@ def test_what_was_not_emitted_says_nothing() -> None:
     before = model.hazard(slots, match)
     one, four = np.ones(8, dtype=np.int64), np.full(8, 4)
     for _ in range(50):
-        model.learn(slots, four, match, one, one)  # one token came, and it was right
+        model.learn_copied(slots, four, match, one, one)  # one token came, and it was right
     after = model.hazard(slots, match)
     assert (after[0] > before[0]).all()
     assert model._hazards.observations[1:].sum() == 0
@@ -62,7 +62,7 @@ def test_hazards_stay_probabilities_whatever_is_counted(
     available, agreed, match, emitted = np.array(rows, dtype=np.int64).T
     model, slots = LookupModel(KMAX), np.arange(len(rows))
     for _ in range(20):
-        model.learn(slots, available, match, agreed, emitted)
+        model.learn_copied(slots, available, match, agreed, emitted)
         hazard = model.hazard(slots, match)
         assert ((hazard > 0.0) & (hazard < 1.0)).all()
 

@@ -26,7 +26,7 @@ def feed(
             k = np.where(hazards[:, 0] > 0.6, kmax, 1)
         hits = random.random((batch, kmax)) < hazards
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), k)
-        model.learn(slots, k.astype(np.int64), accepted.astype(np.int64))
+        model.learn_outcomes(slots, k.astype(np.int64), accepted.astype(np.int64))
 
 
 def test_hazards_of_alike_requests_are_found_by_position() -> None:
@@ -56,14 +56,14 @@ def test_a_request_that_verified_nothing_teaches_nothing() -> None:
     model = AcceptanceModel(3)
     before = model.hazard(np.arange(4)).copy()
     zero = np.zeros(4, dtype=np.int64)
-    model.learn(np.arange(4), zero, zero)
+    model.learn_outcomes(np.arange(4), zero, zero)
     assert (model.hazard(np.arange(4)) == before).all()
     assert model.observations.tolist() == [0, 0, 0]
 
 
 def test_observations_count_censored_positions_only_when_seen() -> None:
     model = AcceptanceModel(3)
-    model.learn(np.arange(3), np.array([3, 2, 1]), np.array([0, 2, 1]))
+    model.learn_outcomes(np.arange(3), np.array([3, 2, 1]), np.array([0, 2, 1]))
     # Request 0 failed at 1; request 1 saw 1 and 2; request 2 saw 1.
     assert model.observations.tolist() == [3, 1, 0]
 
@@ -138,7 +138,7 @@ def test_after_widening_a_fall_is_learned_in_a_few_steps() -> None:
 
 def test_once_doubted_every_position_counts_as_unseen() -> None:
     model = AcceptanceModel(3)
-    model.learn(np.arange(4), np.full(4, 3), np.full(4, 3))
+    model.learn_outcomes(np.arange(4), np.full(4, 3), np.full(4, 3))
     assert model.observations.tolist() == [4, 4, 4]
     model.widen()
     assert model.observations.tolist() == [0, 0, 0]

@@ -33,7 +33,7 @@ def feed(model: AcceptanceModel, steps: int, stay: float, seed: int = 0) -> floa
             first = model.hazard(slots)[0]
             apart.append(first[easy].mean() - first[~easy].mean())
         hits = random.random((_BATCH, _K)) < np.where(easy, _EASY, _HARD)[:, None]
-        model.learn(slots, verified, hits.cumprod(axis=1).sum(axis=1))
+        model.learn_outcomes(slots, verified, hits.cumprod(axis=1).sum(axis=1))
         easy = np.where(random.random(_BATCH) < stay, easy, ~easy)
     return float(np.mean(apart))
 
@@ -50,7 +50,7 @@ def test_where_all_requests_are_alike_they_are_hardly_told_apart() -> None:
     model, slots = AcceptanceModel(_K), np.arange(_BATCH)
     for step in range(600):
         hits = random.random((_BATCH, _K)) < 0.6
-        model.learn(slots, np.full(_BATCH, _K), hits.cumprod(axis=1).sum(axis=1))
+        model.learn_outcomes(slots, np.full(_BATCH, _K), hits.cumprod(axis=1).sum(axis=1))
         if step % 4 == 0:
             model.forget(slots[[step // 4 % _BATCH]])
     assert model.hazard(slots)[0].std() < 0.06
@@ -63,7 +63,7 @@ def test_a_request_that_is_not_tried_returns_to_the_mean(effect: float, informat
     effects.effect[slots], effects.evidence[slots] = effect, information
     before = np.abs(effects.effect[slots][0])
     for step in range(300):
-        model.learn(slots, none, none)
+        model.learn_outcomes(slots, none, none)
         now = np.abs(effects.effect[slots][0])
         assert (now <= before).all()
         before = now
@@ -88,7 +88,7 @@ def test_a_stream_of_short_requests_leaves_what_is_known_of_long_ones() -> None:
     model = AcceptanceModel(_K)
     for step in range(1200):
         hits = random.random((36, _K)) < np.where(slots < 24, 0.75, 0.02)[:, None]
-        model.learn(slots, verified, hits.cumprod(axis=1).sum(axis=1))
+        model.learn_outcomes(slots, verified, hits.cumprod(axis=1).sum(axis=1))
         if step % 5 == 4:
             model.forget(short)
         if step % 20 == 0:
@@ -100,7 +100,7 @@ def test_a_stream_of_short_requests_leaves_what_is_known_of_long_ones() -> None:
 def test_a_request_whose_second_drafts_fail_is_told_by_its_second_drafts() -> None:
     model, slots, verified = AcceptanceModel(2), np.array([0, 1]), np.array([2, 2])
     for _ in range(400):
-        model.learn(slots, verified, np.array([1, 2]))
+        model.learn_outcomes(slots, verified, np.array([1, 2]))
     hazard = model.hazard(slots)
     assert (hazard[0] > 0.8).all()
     assert hazard[1, 0] < 0.3
@@ -112,10 +112,10 @@ def test_what_some_requests_have_shown_of_a_change_is_expected_of_new_ones(verif
     model, few, new = AcceptanceModel(_K), np.arange(2), np.array([_BATCH])
     bad = np.arange(_BATCH)
     for _ in range(200):
-        model.learn(bad, np.full(_BATCH, _K), np.zeros(_BATCH, dtype=np.int64))
+        model.learn_outcomes(bad, np.full(_BATCH, _K), np.zeros(_BATCH, dtype=np.int64))
     model.forget(bad)
     for _ in range(12):
-        model.learn(few, np.full(2, verified), np.full(2, verified))
+        model.learn_outcomes(few, np.full(2, verified), np.full(2, verified))
     known, before = model.hazard(few), model.hazard(new)
     model.widen(centre=True)
     after = model.hazard(new)

@@ -17,7 +17,7 @@ def test_a_task_label_tells_new_requests_apart() -> None:
     slots, k = np.arange(len(task)), np.full(len(task), 3)
     for _ in range(300):
         hits = random.random((len(task), 3)) < hazard[:, None]
-        model.learn(slots, k, np.minimum(hits.cumprod(axis=1).sum(axis=1), k), task)
+        model.learn_outcomes(slots, k, np.minimum(hits.cumprod(axis=1).sum(axis=1), k), task)
     model.forget(slots)
     fresh = model.hazard(np.array([0, 1, 2]), np.array([0, 1, -1]))[0]
     assert fresh[0] > fresh[2] > fresh[1]
@@ -27,18 +27,18 @@ def test_a_task_label_tells_new_requests_apart() -> None:
 def test_labels_without_end_do_not_grow_the_model() -> None:
     effects, one = TaskEffects(), np.array([1.0])
     for number in range(0, 100_000, 997):
-        effects.learn(np.array([number]), one, one)
+        effects.add_outcomes(np.array([number]), one, one)
     assert len(effects) <= 1024
 
 
 def test_the_latest_label_has_an_effect_however_many_came_before() -> None:
     effects, one = TaskEffects(), np.array([1.0])
     for number in range(5000):
-        effects.learn(np.array([number]), one, one)
+        effects.add_outcomes(np.array([number]), one, one)
     newest, oldest, none = effects.of(np.array([4999, 0, -1]))
     assert newest > 0
     assert oldest == none == 0.0
-    effects.learn(np.array([4999 + 1024]), one, one)
+    effects.add_outcomes(np.array([4999 + 1024]), one, one)
     assert effects.of(np.array([4999 + 1024])) == newest, "a new label starts without the old one's"
 
 
@@ -51,7 +51,7 @@ def taught(share: float, *, clients_label: bool = True, length: int = 40) -> flo
     for step in range(600):
         hits = random.random((11, 3)) < truth[:, None]
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), k)
-        model.learn(model.hazard(slots, task), slots, k, accepted, task)
+        model.learn_outcomes(model.hazard(slots, task), slots, k, accepted, task)
         ended = slots[(step + slots * 7) % length == 0]
         model.forget(ended)
     return float(model.hazard(np.array([50]), np.array([0]))[0, 0])

@@ -22,7 +22,7 @@ steps = st.lists(
 def test_a_step_shows_the_positions_up_to_the_first_that_failed(pairs: list) -> None:
     verified, accepted = np.array(pairs, dtype=np.int64).T
     memory = HazardCounts(KMAX, discount=1.0)
-    memory.learn(verified, accepted)
+    memory.count_outcomes(verified, accepted)
     for j in range(KMAX):
         assert memory.seen[j] == sum(j < min(a + 1, k) for k, a in pairs)
         assert memory.succeeded[j] == sum(j < a for _, a in pairs)
@@ -31,10 +31,10 @@ def test_a_step_shows_the_positions_up_to_the_first_that_failed(pairs: list) -> 
 def test_faded_counts_are_a_weighted_sum() -> None:
     memory = HazardCounts(2, discount=0.5)
     for accepted in (1, 0, 1):
-        memory.learn(np.array([1]), np.array([accepted]))
+        memory.count_outcomes(np.array([1]), np.array([accepted]))
     assert memory.seen[0] == pytest.approx(1.75)
     assert memory.succeeded[0] == pytest.approx(1.25)
-    memory.learn(np.array([0]), np.array([0]))
+    memory.count_outcomes(np.array([0]), np.array([0]))
     assert memory.seen[0] == pytest.approx(1.75), "nothing seen, nothing forgotten"
 
 
@@ -46,7 +46,7 @@ def test_regressions_find_the_coefficients_and_how_sure_they_are() -> None:
     for _ in range(50):
         rows = random.standard_normal((4, 2))
         seen = random.random((2, 4)) < 0.7
-        ridges.learn(rows, truth @ rows.T, seen)
+        ridges.add_observations(rows, truth @ rows.T, seen)
         for at in range(2):
             seen_rows[at].extend(rows[seen[at]])
     assert ridges.coefficients == pytest.approx(truth, abs=1e-4)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.planning.draft_kernels import admit, rank
+from adaptive_spec.policies.planning.planner import admit, rank
 
 
 @pytest.mark.usefixtures("needs_numba")

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from adaptive_spec import Capability, Level
 from adaptive_spec.policies.acceptance.lookup_model import LookupModel
-from adaptive_spec.policies.planning.draft_prices import verify_price
 from adaptive_spec.policies.planning.draft_sources import DraftSources
-from adaptive_spec.policies.planning.step_forecast import StepForecast
+from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
 from adaptive_spec.step import FloatArray, IntArray, StepContext
 from tests.policies.planning.test_plans import context
 

@@ -62,7 +62,7 @@ def predicted(drafts: float, requests: int) -> FloatArray:
 def learn(alone: LookupAlone, copies: list[bool], accepted: float, copied: float) -> None:
     survival = predicted(accepted, len(copies))
     survival_copied = np.where(copies, 1.0, predicted(copied, len(copies)))
-    alone.learn(took(copies), Timed(FULL), survival, survival_copied)
+    alone.learn_times(took(copies), Timed(FULL), survival, survival_copied)
 
 
 def after(
@@ -129,9 +129,8 @@ def test_prompts_meet_the_drafter() -> None:
     assert alone.pays(at(1))
 
 
-def test_without_a_second_source_nothing_is_left_out() -> None:
+def test_a_drafter_that_cannot_be_left_out_runs() -> None:
     alone = after(20, [True])
-    assert not alone.pays(context(0, [KMAX]))
     fixed = msgspec.structs.replace(FULL, cold_off=False)
     assert not alone.pays(msgspec.structs.replace(at(1), capability=fixed))
 
@@ -231,6 +230,6 @@ def test_a_request_that_ends_after_promising_look_ups_does_not_raise() -> None:
     promised[:, 0] = 1.0
     for _ in range(20):
         alone.pays(at(2))
-        alone.learn(took([False, False], accepted=0), cost, np.zeros((KMAX, 2)), promised)
+        alone.learn_times(took([False, False], accepted=0), cost, np.zeros((KMAX, 2)), promised)
     assert alone._alone[np.array([0])][0] < 0.0
     alone.forget(np.arange(2))

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
-from adaptive_spec.policies.planning.off_forecast import OffForecast
-from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
+from adaptive_spec.policies.planning.step_forecast import OffForecast, StepForecast, forecast_step
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 from tests import steps
 from tests.policies.closed_loop import Machine, run

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.planning.planner import Admission, best_admission
+from adaptive_spec.policies.planning.planner import Admission
+from adaptive_spec.policies.planning.shared_k import best_admission
 from adaptive_spec.step import Capability, Level
 
 

@@ -17,7 +17,7 @@ from adaptive_spec.policies.goodput import GoodputOptions, LearnedAcceptance
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
 from adaptive_spec.policies.planning.exploration import Explorer, Exploring
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.planning.value import DEEPER, Value
+from adaptive_spec.policies.planning.trials import DEEPER, Trials
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policies.switch.modes import ModeMachine
@@ -28,7 +28,7 @@ from tests.policies.closed_loop import LAPTOP, alike, run
 from tests.policies.planning.test_step_forecast import FULL, context, forecast
 
 
-class Chosen(Value):
+class Chosen(Trials):
     """Trials that a test chooses."""
 
     def __init__(self, *trials: int | None) -> None:

@@ -17,7 +17,7 @@ def served(steps: int, prompt: int, requests: int = 400) -> PromptShare:
         slot = np.array([n % 7])
         for turn in range(steps):
             ran = step(1, 0, 0, 0.01, prompt if turn == 0 else 0)
-            share.ran(msgspec.structs.replace(ran, slots=slot))
+            share.add_step(msgspec.structs.replace(ran, slots=slot))
         share.ended(slot)
     return share
 
@@ -34,9 +34,9 @@ def test_the_prompts_of_long_answers_are_a_cost_per_token() -> None:
 def test_prompts_of_steps_that_decode_nothing_count_with_the_next() -> None:
     share = PromptShare()
     for _ in range(400):
-        share.ran(msgspec.structs.replace(step(0, 0, 0, 0.01, 300), slots=np.arange(0)))
+        share.add_step(msgspec.structs.replace(step(0, 0, 0, 0.01, 300), slots=np.arange(0)))
         assert share.recent
-        share.ran(step(1, 0, 0, 0.01))
+        share.add_step(step(1, 0, 0, 0.01))
         share.ended(np.array([0]))
     assert share.tokens == pytest.approx(300.0, rel=0.02)
 
@@ -46,5 +46,5 @@ def test_prompts_are_recent_for_eight_steps() -> None:
     found = []
     for _ in range(10):
         found.append(share.recent)
-        share.ran(step(1, 0, 0, 0.01))
+        share.add_step(step(1, 0, 0, 0.01))
     assert found == [True] * 8 + [False] * 2

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.policies.planning.draft_prices import (
+from adaptive_spec.policies.planning.planner import Admission
+from adaptive_spec.policies.planning.step_forecast import (
+    StepForecast,
     convex_slopes,
+    forecast_step,
     verify_price,
     verify_prices,
 )
-from adaptive_spec.policies.planning.planner import Admission
-from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import FloatArray, Mode, StepContext
 from tests import steps
@@ -112,6 +113,6 @@ def test_other_work_that_a_step_costs_favours_more_drafts_for_it() -> None:
     assert beside.best.verify.sum() > alone.best.verify.sum()
     for forecast in (alone, beside):
         verify, depth = forecast.best.verify, forecast.best.draft_depth
-        plan = forecast.plan(verify, depth, Mode.ON, "")
+        plan = forecast.predicted_plan(verify, depth, Mode.ON, "")
         assert plan.predicted_seconds == pytest.approx(0.010 + 0.002 * verify.sum())
         assert forecast.compared_seconds(plan) == pytest.approx(forecast.best.seconds)

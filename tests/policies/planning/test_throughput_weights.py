@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.planning.draft_kernels import worth
-from adaptive_spec.policies.planning.planner import best_admission, token_worth
+from adaptive_spec.policies.planning.planner import worth
+from adaptive_spec.policies.planning.shared_k import best_admission, token_worth
 from adaptive_spec.step import Capability, FloatArray, Level
 
 _KMAX = 4

@@ -63,7 +63,11 @@ def planned(
     costs.ragged_penalty = penalty
     forecast = forecast_step(step, survival, costs)
     best = forecast.best
-    return forecast, forecast.plan(best.verify, best.draft_depth, Mode.ON, "planned"), random
+    return (
+        forecast,
+        forecast.predicted_plan(best.verify, best.draft_depth, Mode.ON, "planned"),
+        random,
+    )
 
 
 def seconds_of(forecast: StepForecast, plan: SpecPlan) -> float:
@@ -156,10 +160,8 @@ def test_only_requests_behind_their_target_are_late() -> None:
     assert targets.late(later) is None
 
 
-def test_without_targets_or_allowance_nobody_is_late() -> None:
+def test_without_targets_nobody_is_late() -> None:
     assert TpotTargets(0.02).late(context(0)) is None
-    asked = context(0, now=1.0, tpot_target=np.full(3, 1e-6))
-    assert TpotTargets(0.0).late(asked) is None
 
 
 def test_drafts_that_are_at_hand_and_dearer_than_those_wanted_are_left_out() -> None:
@@ -189,7 +191,7 @@ def test_drafts_that_are_at_hand_and_dearer_than_those_wanted_are_left_out() -> 
     )
     survival = np.full((4, 1), 0.9)
     forecast = forecast_step(of, survival, Stairs(np.random.default_rng(0), 1, 4))  # type: ignore[arg-type]
-    none = forecast.plan(np.zeros(1, dtype=np.int64), 0, Mode.ON, "planned")
+    none = forecast.predicted_plan(np.zeros(1, dtype=np.int64), 0, Mode.ON, "planned")
     raised = TpotTargets(0.05).raised(none, forecast, np.array([True]))
     assert raised.verify.tolist() == [0]
     assert raised.draft_depth == 3

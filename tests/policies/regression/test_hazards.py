@@ -34,7 +34,7 @@ def test_history_of_an_average_request_is_near_zero_whatever_its_k(k: int) -> No
     for _ in range(40):
         hits = random.random((400, 4)) < average
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), verified)
-        past.learn(slots, verified, accepted)
+        past.add_outcomes(slots, verified, accepted)
     assert abs(float(past.features(slots)[0].mean())) < 0.04
 
 
@@ -42,7 +42,7 @@ def test_a_request_that_does_better_than_the_others_has_a_higher_history() -> No
     past = RequestHistory(np.array([0.5, 0.5]))
     slots = np.array([0, 200], dtype=np.int64)  # beyond the rows there are at first
     for _ in range(20):
-        past.learn(slots, np.array([2, 2]), np.array([2, 0]))
+        past.add_outcomes(slots, np.array([2, 2]), np.array([2, 0]))
     history = past.features(slots)[0]
     assert history[0] > 1.0 > -1.0 > history[1]
     past.forget(slots)
@@ -52,9 +52,9 @@ def test_a_request_that_does_better_than_the_others_has_a_higher_history() -> No
 def test_steps_without_drafts_are_only_progress() -> None:
     past = RequestHistory(np.array([0.5]))
     slots = np.array([0], dtype=np.int64)
-    past.learn(slots, np.array([1]), np.array([1]))
+    past.add_outcomes(slots, np.array([1]), np.array([1]))
     before = past.features(slots)
-    past.learn(slots, np.array([0]), np.array([0]))
+    past.add_outcomes(slots, np.array([0]), np.array([0]))
     after = past.features(slots)
     assert (after[:2] == before[:2]).all()
     assert after[2] > before[2]
@@ -75,7 +75,7 @@ def test_a_drafter_unlike_the_fitted_one_is_learned_online() -> None:
         logits = hazards.survival(now).logits
         hits = random.random((16, 4)) < 0.85
         accepted = hits.cumprod(axis=1).sum(axis=1).astype(np.int64)
-        hazards.learn(outcome(now, np.full(16, 4, dtype=np.int64), accepted), logits)
+        hazards.learn_outcomes(outcome(now, np.full(16, 4, dtype=np.int64), accepted), logits)
     survival = hazards.survival(context(16, 4, 999)).stale.mean(axis=1)
     assert survival == pytest.approx(0.85 ** np.arange(1, 5), abs=0.05)
 
@@ -91,7 +91,7 @@ def test_leaving_out_unsure_drafts_does_not_bias_history() -> None:
         logits = hazards.survival(now).logits
         kept = (shown > 0.5).cumprod(axis=1).sum(axis=1).astype(np.int64)
         hits = (random.random((batch, 4)) < shown).cumprod(axis=1).sum(axis=1)
-        hazards.learn(outcome(now, kept, np.minimum(hits, kept).astype(np.int64)), logits)
+        hazards.learn_outcomes(outcome(now, kept, np.minimum(hits, kept).astype(np.int64)), logits)
     stale = hazards.survival(context(batch, 4, 999)).stale
     assert float(stale[0].mean()) == pytest.approx(0.5, abs=0.06)
 
@@ -114,7 +114,7 @@ def test_how_much_the_features_matter_here_is_learned_online(matters: bool) -> N
         now = context(32, 4, step, temperature=temperature)
         logits = hazards.survival(now).logits
         hits = (random.random((32, 4)) < skill[:, None]).cumprod(axis=1).sum(axis=1)
-        hazards.learn(outcome(now, np.full(32, 4), hits.astype(np.int64)), logits)
+        hazards.learn_outcomes(outcome(now, np.full(32, 4), hits.astype(np.int64)), logits)
         hazards.forget(now.slots)
     found = hazards.survival(context(32, 4, 999, temperature=temperature)).stale[0]
     apart = found[:16].mean() - found[16:].mean()

@@ -17,7 +17,7 @@ def seconds(k: int) -> float:
 
 def learn(model: CostModel, steps: int) -> None:
     for n in range(steps):
-        model.learn(step(8, n % 3, n % 3, seconds(n % 3)))
+        model.learn_step_time(step(8, n % 3, n % 3, seconds(n % 3)))
 
 
 def knows(model: CostModel) -> bool:
@@ -51,8 +51,8 @@ def test_an_impossible_number_of_tokens_raises_nothing_and_passes() -> None:
     model = CostModel(FULL)
     learn(model, 50)
     for _ in range(200):
-        model.learn(msgspec.structs.replace(step(8, 1, 1, 0.01), batch_tokens=1 << 40))
-        model.learn(msgspec.structs.replace(step(8, 1, 1, 0.01), context_tokens=1 << 62))
+        model.learn_step_time(msgspec.structs.replace(step(8, 1, 1, 0.01), batch_tokens=1 << 40))
+        model.learn_step_time(msgspec.structs.replace(step(8, 1, 1, 0.01), context_tokens=1 << 62))
     assert math.isfinite(model.predict(step(8, 1, 1, 1.0)))
     learn(model, 60)
     assert knows(model)

@@ -51,7 +51,7 @@ class Observer:
         variance = self.belief.relative_variance(features, expected)
         deviation = math.sqrt(variance + self.belief.error_of(outcome, expected))
         self.covered.append(abs(outcome.seconds / expected - 1.0) < NORMAL_90 * deviation)
-        return self.belief.learn(outcome, features, outcome.seconds)
+        return self.belief.learn_step_time(outcome, features, outcome.seconds)
 
     def error(self, batch: int, k: int, other: int) -> float:
         """Standard deviation of the logarithm of T(k) / T(other)."""

@@ -17,7 +17,7 @@ def learned(true: float, *, prior: float, steps: int = 900, bias: float = 0.0) -
     for step in range(steps):
         ragged = step % 3 > 0
         factor = (1.0 + bias) * (1.0 + true * ragged) * (1.0 + 0.02 * draw.standard_normal())
-        penalty.observe(factor, 1.0, ragged=ragged)
+        penalty.add_step(factor, 1.0, ragged=ragged)
     return penalty.value
 
 
@@ -38,15 +38,15 @@ def test_an_engine_without_a_penalty_learns_none() -> None:
 def test_one_kind_of_steps_alone_says_nothing() -> None:
     penalty = RaggedPenalty(0.02)
     for _ in range(100):
-        penalty.observe(2.0, 1.0, ragged=True)
+        penalty.add_step(2.0, 1.0, ragged=True)
     assert penalty.value == 0.02
 
 
 def test_an_error_of_the_prediction_at_one_load_is_no_penalty() -> None:
     penalty = RaggedPenalty(0.02)
     for _ in range(200):  # as many requests at the same K, and many more whose K differ
-        penalty.observe(1.0, 1.0, ragged=False, load=(2, 1))
-        penalty.observe(1.1, 1.0, ragged=True, load=(6, 4))
+        penalty.add_step(1.0, 1.0, ragged=False, load=(2, 1))
+        penalty.add_step(1.1, 1.0, ragged=True, load=(6, 4))
     assert penalty.value == 0.02
 
 
@@ -55,16 +55,16 @@ def test_loads_with_both_kinds_of_steps_are_compared() -> None:
     for step in range(600):
         load, miss = ((2, 1), 1.0) if step % 3 else ((6, 4), 1.1)
         ragged = step % 5 > 1
-        penalty.observe(miss * (1.05 if ragged else 1.0), 1.0, ragged=ragged, load=load)
+        penalty.add_step(miss * (1.05 if ragged else 1.0), 1.0, ragged=ragged, load=load)
     assert penalty.value == pytest.approx(0.05, abs=0.01)
 
 
 def test_a_stalled_step_moves_little() -> None:
     penalty = RaggedPenalty(0.02)
     for step in range(128):
-        penalty.observe(1.0, 1.0, ragged=bool(step % 2))
+        penalty.add_step(1.0, 1.0, ragged=bool(step % 2))
     before = penalty.value
-    penalty.observe(100.0, 1.0, ragged=True)
+    penalty.add_step(100.0, 1.0, ragged=True)
     assert penalty.value - before <= 0.01
 
 
@@ -80,7 +80,7 @@ def test_the_cost_model_learns_it_beside_the_step_times() -> None:
         k, batch, ragged = int(draw.integers(1, 4)), 8, bool(step % 2)
         tokens = batch * (1 + k)
         seconds = (0.010 + 1e-4 * tokens) * (1.1 if ragged else 1.0) + 1e-3 * k
-        cost.learn(
+        cost.learn_step_time(
             steps.outcome(
                 steps.context(batch, 4, step=step),
                 k,

@@ -58,7 +58,7 @@ def stopped(of: Capability, batch: int = 8, prompts: bool = True) -> tuple[ModeM
     machine, n = ModeMachine(of), 0
     while machine.mode is not Mode.OFF_COLD:
         machine.step(Forecast(OUTLOOK), batch_size=batch, prompts=prompts, now=n * STEP)
-        machine.ran(seconds=STEP, tokens=batch * 0.9)
+        machine.add_planned_step(seconds=STEP, tokens=batch * 0.9)
         n += 1
     return machine, n
 
@@ -104,7 +104,7 @@ class Server:
             seconds += PASS
         elif mode is Mode.ON:
             tokens *= 1.0 + gain
-        machine.ran(seconds=seconds, tokens=tokens)
+        machine.add_planned_step(seconds=seconds, tokens=tokens)
         self.seconds_lost += seconds - tokens * STEP / self.batch
         if machine.probing:
             samples = min(int(self.fresh.sum()), machine.probe_requests)
@@ -239,7 +239,7 @@ def steps_until_cold(saved: float, **changes: object) -> int:
         machine.step(forecast, batch_size=8, prompts=False, now=n * STEP)
         if machine.mode is Mode.OFF_COLD:
             return n
-        machine.ran(seconds=STEP, tokens=8 * 0.95)
+        machine.add_planned_step(seconds=STEP, tokens=8 * 0.95)
         if n % 10 == 0:
             machine.ended(np.array([20]))
     return 5000
@@ -269,12 +269,12 @@ def test_the_drafter_is_not_stopped_while_the_load_falls() -> None:
     machine = ModeMachine(capability())
     for n in range(400):
         machine.step(Forecast(OUTLOOK), batch_size=400 - n, prompts=False, now=n * STEP)
-        machine.ran(seconds=STEP, tokens=0.8 * (400 - n))
+        machine.add_planned_step(seconds=STEP, tokens=0.8 * (400 - n))
         machine.ended(np.array([n]))
         assert machine.mode is not Mode.OFF_COLD
     for n in range(400, 500):
         machine.step(Forecast(OUTLOOK), batch_size=8, prompts=False, now=n * STEP)
-        machine.ran(seconds=STEP, tokens=0.8 * 8)
+        machine.add_planned_step(seconds=STEP, tokens=0.8 * 8)
     assert machine.mode is Mode.OFF_COLD
 
 
@@ -284,7 +284,7 @@ def test_warm_it_comes_back_where_a_k_may_pay_for_all_that_is_known() -> None:
         n = 0
         while machine.mode is Mode.ON:
             machine.step(Forecast(OUTLOOK), batch_size=8, prompts=False, now=n * STEP)
-            machine.ran(seconds=1.5 * STEP, tokens=8.0)
+            machine.add_planned_step(seconds=1.5 * STEP, tokens=8.0)
             n += 1
         for more in range(8):
             of = Forecast(OUTLOOK, gain_of_none=gain_of_none)
@@ -347,7 +347,7 @@ def test_nothing_stops_before_step_times_are_known() -> None:
             now=n * STEP,
             ready=False,
         )
-        machine.ran(seconds=2 * STEP, tokens=4.0)
+        machine.add_planned_step(seconds=2 * STEP, tokens=4.0)
     assert machine.mode is Mode.ON
 
 
@@ -429,7 +429,7 @@ def test_looking_up_in_vain_counts_as_a_loss_of_its_own() -> None:
             machine.ended(np.array([n]))
             if machine.mode is not Mode.ON:
                 return n
-            machine.ran(seconds=STEP, tokens=tokens)
+            machine.add_planned_step(seconds=STEP, tokens=tokens)
         return 10_000
 
     # 1 % of a step against .25 % by the margin alone.

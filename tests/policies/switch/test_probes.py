@@ -13,7 +13,7 @@ from adaptive_spec.policies.switch.probes import ProbeSchedule
 
 def begun(*, step: float = 0.01, gain: float = 0.3, now: float = 0.0) -> ProbeSchedule:
     schedule = ProbeSchedule()
-    schedule.guess_cost(step)
+    schedule.probe_cost = step
     schedule.begin(now, 8, gain, afresh=True)
     return schedule
 

@@ -5,8 +5,7 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.confidence import with_confidence
-from adaptive_spec.sim.acceptance.hazard import generate
-from adaptive_spec.sim.acceptance.models import shipped_model
+from adaptive_spec.sim.acceptance.hazard import generate, shipped_model
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
 from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality

@@ -10,7 +10,7 @@ import pytest
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import mean_accepted
 from adaptive_spec.sim.acceptance.files import load_acceptance
-from adaptive_spec.sim.acceptance.models import shipped_model
+from adaptive_spec.sim.acceptance.hazard import shipped_model
 from tests.sim.recorded_steps import step_row
 
 from .conftest import GSM8K

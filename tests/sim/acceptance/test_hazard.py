@@ -14,14 +14,15 @@ from adaptive_spec.sim.acceptance.data import (
     steps_of,
 )
 from adaptive_spec.sim.acceptance.hazard import (
+    SHIPPED,
     HazardModel,
     RegimeChange,
     constant_model,
     generate,
     load_hazard_model,
+    shipped_model,
     stationary,
 )
-from adaptive_spec.sim.acceptance.models import SHIPPED, shipped_model
 
 from .fake_records import emitted_by_record, step_correlation
 

@@ -41,7 +41,7 @@ def measured(model: CostModel, batch: int) -> list[int]:
     while (k := most_unsure(model, decoding(batch))) is not None:
         seen.append(k)
         assert len(seen) < 40, seen
-        model.learn(step(batch, k, k, truth(batch, k, k)))
+        model.learn_step_time(step(batch, k, k, truth(batch, k, k)))
     return seen
 
 
@@ -61,6 +61,6 @@ def test_a_load_is_measured_until_each_step_time_is_known() -> None:
 def test_a_k_that_is_not_worthwhile_is_never_measured() -> None:
     model = CostModel(FULL)
     assert most_unsure(model, decoding(3), lambda k: k > 4) == 5
-    model.learn(step(3, 2, 2, truth(3, 2, 2)))
+    model.learn_step_time(step(3, 2, 2, truth(3, 2, 2)))
     assert most_unsure(model, decoding(3), lambda k: k > 4) in (5, 6)
     assert most_unsure(model, decoding(3), lambda k: False) is None

@@ -221,7 +221,7 @@ def test_k_may_be_large():
 
 
 def test_a_load_far_beyond_the_hardware_is_an_error(monkeypatch):
-    monkeypatch.setattr("adaptive_spec.sim.engine.arrivals._MOST_WAITING", 100)
+    monkeypatch.setattr("adaptive_spec.sim.engine.loop._MOST_WAITING", 100)
     with pytest.raises(ConfigError, match="lower its rate"):
         server(open_load([(0.0, 5, 50)] * 500), "static").run()
 

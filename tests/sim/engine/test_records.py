@@ -7,8 +7,8 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.engine.arrivals import RecordChooser
 from adaptive_spec.sim.engine.prompt_queue import Running
+from adaptive_spec.sim.engine.record_choice import RecordChooser
 from adaptive_spec.sim.load.request import ANY_RECORD, Request
 
 DATA = AcceptanceData(

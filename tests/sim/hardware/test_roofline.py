@@ -5,8 +5,7 @@ import pytest
 
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.gpus import gpu_facts
-from adaptive_spec.sim.hardware.models import MODELS, model_facts
+from adaptive_spec.sim.hardware.catalogue import MODELS, gpu_facts, model_facts
 from adaptive_spec.sim.hardware.roofline import EngineOverhead, roofline_profile
 
 NO_ENGINE = EngineOverhead(per_step=0.0, per_request=0.0, source="none")

@@ -4,8 +4,7 @@ import pytest
 
 from adaptive_spec.sim.drafters.chains import NoDrafter
 from adaptive_spec.sim.engine.kv_pool import pool_tokens
-from adaptive_spec.sim.hardware.gpus import gpu_facts
-from adaptive_spec.sim.hardware.models import model_facts
+from adaptive_spec.sim.hardware.catalogue import gpu_facts, model_facts
 from adaptive_spec.sim.hardware.registry import hardware, hardware_names, hardware_profile
 from adaptive_spec.sim.hardware.roofline import roofline_profile
 

@@ -9,8 +9,7 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.drafters.registry import drafter
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.sim.hardware.gpus import gpu_facts
-from adaptive_spec.sim.hardware.models import model_facts
+from adaptive_spec.sim.hardware.catalogue import gpu_facts, model_facts
 from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
 from adaptive_spec.sim.hardware.roofline import EngineOverhead, roofline_profile
 

@@ -52,28 +52,28 @@ def test_an_open_load_hands_out_everything_whatever_finishes(acceptance):
     load = OpenLoad(requests_of(acceptance, seed=0, endless=False))
     taken = []
     while load.next_arrival() < math.inf:
-        taken.append(load.take())
+        taken.append(load.take_request())
 
     assert len(taken) == 3
 
 
 def test_a_closed_load_keeps_so_many_under_way_and_arrivals_never_go_back(acceptance):
     load = ClosedLoad(requests_of(acceptance, seed=0), 2)
-    first, second = load.take(), load.take()
+    first, second = load.take_request(), load.take_request()
 
     assert (first.arrival, second.arrival) == (0.0, 0.0)
     assert load.next_arrival() == math.inf
     load.finished(second, 1.5)
     load.finished(first, 2.5)
-    assert [load.take().arrival, load.take().arrival] == [1.5, 2.5]
+    assert [load.take_request().arrival, load.take_request().arrival] == [1.5, 2.5]
     assert load.next_arrival() == math.inf
 
 
 def test_a_closed_load_ends_with_its_requests(acceptance):
     load = ClosedLoad(requests_of(acceptance, seed=0, endless=False), 2)
-    load.take()
-    load.finished(load.take(), 1.0)
-    load.finished(load.take(), 2.0)
+    load.take_request()
+    load.finished(load.take_request(), 1.0)
+    load.finished(load.take_request(), 2.0)
 
     assert load.next_arrival() == math.inf
 

@@ -27,7 +27,7 @@ def served(load, seconds_each, until, seed=0):
         if min(arrival, ends) > until or min(arrival, ends) == math.inf:
             return spans
         if arrival <= ends:
-            request = load.take()
+            request = load.take_request()
             assert request.arrival == arrival
             end = arrival + seconds_each * random.uniform(0.5, 1.5)
             heapq.heappush(under_way, (end, len(spans)))
@@ -112,7 +112,7 @@ def test_a_load_that_starts_at_zero_clients_begins_when_the_first_comes(acceptan
     load = VaryingClosedLoad(requests_of(acceptance, seed=0), [Piece(5, 0, 0), Piece(5, 2, 2)])
 
     assert load.next_arrival() == 5
-    assert [load.take().arrival, load.take().arrival] == [5, 5]
+    assert [load.take_request().arrival, load.take_request().arrival] == [5, 5]
     assert load.next_arrival() == math.inf
 
 

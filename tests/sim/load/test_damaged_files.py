@@ -131,7 +131,7 @@ def test_no_content_gives_a_traceback(tmp_path, acceptance, content, start, suff
         for _ in range(100):
             if load.next_arrival() == float("inf"):
                 break
-            load.take()
+            load.take_request()
     except AdaptiveSpecError as error:
         message = str(error)
 

@@ -19,7 +19,7 @@ AZURE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},{at + 1},2\n" 
 def taken(load, most=1000):
     requests = []
     while load.next_arrival() < math.inf and len(requests) < most:
-        requests.append(load.take())
+        requests.append(load.take_request())
     return requests
 
 

@@ -106,8 +106,8 @@ def test_what_the_simulator_records_gives_the_load_it_was_given(tmp_path, accept
     class Watched:
         closed, endless, next_arrival, finished = False, False, load.next_arrival, load.finished
 
-        def take(self):
-            request = load.take()
+        def take_request(self):
+            request = load.take_request()
             sent[request.id] = request
             return request
 

@@ -41,7 +41,7 @@ def test_requests_of_all_tenants_come_in_order_of_arrival(tenants):
     mix = TenantMix([named(str(number), at(times)) for number, times in enumerate(tenants)])
     taken = []
     while mix.next_arrival() < math.inf:
-        taken.append(mix.take())
+        taken.append(mix.take_request())
 
     assert [each.arrival for each in taken] == sorted(time for times in tenants for time in times)
     assert len({each.id for each in taken}) == len(taken)
@@ -50,14 +50,14 @@ def test_requests_of_all_tenants_come_in_order_of_arrival(tenants):
 
 def test_a_tenant_sets_name_task_target_and_temperature():
     mix = TenantMix([named("chat", at([0.0]), task="prose", tpot_ms=50, temperature=0.9)])
-    request = mix.take()
+    request = mix.take_request()
 
     assert (request.id, request.task) == ("chat/0", "prose")
     assert (request.tpot_target, request.temperature) == (0.05, 0.9)
 
 
 def test_what_a_tenant_does_not_set_stays(acceptance):
-    request = TenantMix([named("a", ClosedLoad(requests_of(acceptance, seed=0), 1))]).take()
+    request = TenantMix([named("a", ClosedLoad(requests_of(acceptance, seed=0), 1))]).take_request()
 
     assert request.task == acceptance.labels[request.record]
     assert (request.tpot_target, request.temperature) == (math.inf, 0.5)
@@ -66,7 +66,7 @@ def test_what_a_tenant_does_not_set_stays(acceptance):
 def test_another_task_frees_a_request_from_its_record(acceptance):
     load = ClosedLoad(requests_of(acceptance, seed=0), 3)
     mix = TenantMix([named("a", load, task="prose")])
-    records = {mix.take().record for _ in range(3)}
+    records = {mix.take_request().record for _ in range(3)}
 
     assert records == {ANY_RECORD, 2}
 
@@ -76,13 +76,13 @@ def test_open_and_closed_tenants_share_a_server_and_mixes_nest(acceptance):
     inner = TenantMix([named("closed", closed), named("open", at([1.0, 2.0]))])
     mix = TenantMix([named("outer", inner)])
     assert mix.closed
-    first = mix.take()
+    first = mix.take_request()
     assert first.id == "outer/closed/0"
 
-    assert mix.take().arrival == 1.0
+    assert mix.take_request().arrival == 1.0
     mix.finished(first, 1.5)
-    assert mix.take().arrival == 1.5
-    assert mix.take().arrival == 2.0
+    assert mix.take_request().arrival == 1.5
+    assert mix.take_request().arrival == 2.0
     assert mix.next_arrival() == math.inf
 
 

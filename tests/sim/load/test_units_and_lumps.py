@@ -30,7 +30,7 @@ def figures(text, acceptance, notes=None):
     load = parse_load(str(text), acceptance, seed=0, notes=notes)
     found = []
     while load.next_arrival() < math.inf:
-        each = load.take()
+        each = load.take_request()
         found.append((round(each.arrival, 6), each.prompt_tokens, each.output_tokens))
     return found
 

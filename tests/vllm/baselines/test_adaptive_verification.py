@@ -19,10 +19,10 @@ from adaptive_spec.sim.baselines.engines.vllm_adaptive_verification import (
     REFIT_STEPS,
     CostCurve,
     VllmAcceptanceEstimator,
+    VllmAdaptiveVerificationOptions,
     VllmAdaptiveVerificationPolicy,
 )
 from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
-from adaptive_spec.sim.baselines.parts.verification_budget import BudgetOptions
 from adaptive_spec.step import StepContext
 from tests import steps
 
@@ -65,7 +65,7 @@ def theirs_and_ours(
     ours = [coefficients(estimator)]
     for step in range(len(features)):
         predicted = estimator.predict(features[step])
-        estimator.learn(features[step], predicted, verified[step], accepted[step])
+        estimator.add_judged(features[step], predicted, verified[step], accepted[step])
         if (step + 1) % REFIT_STEPS == 0:
             ours.append(coefficients(estimator))
     return list(zip(theirs, ours, strict=True))
@@ -172,7 +172,7 @@ def test_a_run_decides_what_vllm_decides(upstream: Any) -> None:
     curve = list(zip(sizes, costs, strict=True))
     tables = upstream.build_cost_tables_from_curves(curve, curve, SLOTS, 400, 64)
     theirs = _Recorded(upstream, tables)
-    policy = VllmAdaptiveVerificationPolicy(BudgetOptions())
+    policy = VllmAdaptiveVerificationPolicy(VllmAdaptiveVerificationOptions())
     capability = Capability(level=Level.VERIFY, max_draft_tokens=KMAX)
     checked: Policy = policy
     checked.plan(_context(0, capability, np.zeros(0, np.int64), np.zeros(0), np.zeros((0, KMAX))))

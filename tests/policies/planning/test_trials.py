@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
-from adaptive_spec.policies.planning.value import DEEPER, Actions, Outlook, Value
-from adaptive_spec.policies.planning.value_kernels import actions_of, grow, net_gains, told_of
+from adaptive_spec.policies.planning.trials import (
+    DEEPER,
+    Actions,
+    Outlook,
+    Trials,
+    actions_of,
+    age_positions,
+    net_gains,
+    told_of,
+)
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepOutcome
 from tests.policies.planning.test_step_forecast import FULL, context
@@ -29,7 +37,7 @@ class Engine:
     def __init__(self, ks: list[int], capability: Capability = FULL) -> None:
         """Time a hundred steps with these K."""
         self.cost, self.capability = CostModel(capability), capability
-        self.value = Value(capability, self.cost)
+        self.chooser = Trials(capability, self.cost)
         self._random, self._step = np.random.default_rng(0), 0
         for n in range(100):
             self._run(ks[n % len(ks)])
@@ -39,7 +47,7 @@ class Engine:
         seconds = 0.01 + 1e-5 * (BATCH * (1 + k) + more) + 5e-4 * max(depth, 1)
         noise = float(np.exp(0.03 * self._random.standard_normal()))
         ran: StepOutcome = step(BATCH, k, depth, seconds * noise)
-        self.cost.learn(msgspec.structs.replace(ran, batch_tokens=BATCH * (1 + k) + more))
+        self.cost.learn_step_time(msgspec.structs.replace(ran, batch_tokens=BATCH * (1 + k) + more))
 
     def forecast(self, hazard: float = 0.6) -> StepForecast:
         """Of a step of now."""
@@ -68,7 +76,7 @@ class Engine:
             )
             forecast = forecast_step(now, survival, self.cost)
             seen = None if observations is None else observations + self._step
-            trial = self.value.best_trial(forecast, seen)
+            trial = self.chooser.best_trial(forecast, seen)
             best = int(forecast.best.verify.max())
             if trial is not None:
                 found.append(trial)
@@ -119,7 +127,7 @@ def test_what_confidence_gains_is_part_of_what_a_trial_costs() -> None:
     def tried(gain: float) -> int:
         engine = Engine([1])
         for _ in range(200):
-            engine.value.ran(gain)
+            engine.chooser.add_admission_gain(gain)
         return sum(each != DEEPER for each in engine.trials(hazard=0.6))
 
     assert tried(0.0) > tried(1.0)
@@ -130,8 +138,8 @@ def outlook_of(
 ) -> tuple[Actions, Outlook]:
     forecast = engine.forecast()
     engine.cost.belief.noise = noise
-    actions = engine.value._actions(forecast)
-    return actions, engine.value._outlook(actions, forecast, evidence)
+    actions = engine.chooser._actions(forecast)
+    return actions, engine.chooser._outlook(actions, forecast, evidence)
 
 
 def test_where_steps_are_noisy_sixteen_runs_tell_much_more_than_one() -> None:
@@ -151,7 +159,7 @@ def test_what_is_told_is_worth_no_more_than_it_lasts() -> None:
     actions, outlook = outlook_of(engine)
     outlook = outlook._replace(change=np.maximum(outlook.change, 0.2))
     lasting, drifting = (
-        engine.value._net_gains(
+        engine.chooser._net_gains(
             actions, outlook._replace(drifts=np.full(len(outlook.drifts), d)), 500
         )
         for d in (1e-9, 10.0)
@@ -164,7 +172,7 @@ def test_sixteen_runs_cost_sixteen_times_as_much_as_one() -> None:
     engine = Engine([1])
     actions, outlook = outlook_of(engine)
     alike = outlook._replace(change=np.full_like(outlook.change, 1e-6))
-    net = engine.value._net_gains(actions, alike, 500.0)
+    net = engine.chooser._net_gains(actions, alike, 500.0)
     tokens, seconds = outlook.tokens, outlook.seconds
     lost = seconds[1] / seconds[actions.plan] - tokens[1] / tokens[actions.plan]
     assert lost > 0.01
@@ -176,7 +184,7 @@ def test_after_a_change_of_acceptance_what_was_seen_before_counts_little_and_the
 ) -> None:
     engine, counted = Engine([1]), []
     monkeypatch.setattr(
-        engine.value, "_search", lambda forecast, evidence, horizon: counted.append(evidence)
+        engine.chooser, "_search", lambda forecast, evidence, horizon: counted.append(evidence)
     )
     engine.trials(8)
     assert counted[-1].tolist() == [1000.0] * 4
@@ -211,7 +219,7 @@ def test_both_forms_of_the_search_agree(
     agree(told_of, *told)
     tokens, change, drifts = told_of.reference(*told)
     counts = random.integers(0, 60, (3, 5))
-    agree(grow, random.uniform(0, 9, 5), *counts)
+    agree(age_positions, random.uniform(0, 9, 5), *counts)
     agree(net_gains, seconds, tokens, change, drifts, float(random.random()), 100.0, len(ks), cold)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec.sim.advice.runs import Runs
+from adaptive_spec.sim.advice.predictor import Runs
 from adaptive_spec.sim.advice.setups import static
 from adaptive_spec.sim.advice.worlds import Outcome
 
@@ -24,7 +24,7 @@ def test_what_there_is_to_emit_is_given_not_the_time_at_a_load() -> None:
     world: Any = TwoSpeeds()
     runs = Runs({"recorded": world})
     set_up = static(2)
-    runs.make(("recorded", set_up, clients) for clients in (1, 64))
+    runs.run_missing(("recorded", set_up, clients) for clients in (1, 64))
     # 1,000 tokens take 10 s at 1 client, 3,000 take 3 s at 64.
     found = runs.speed("recorded", set_up.name, (1, 64), (1000.0, 3000.0))
     assert found == pytest.approx(4000.0 / 13.0)
