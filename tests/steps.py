@@ -1,7 +1,5 @@
 """Steps for tests: what an engine says before one and after it, with plain values for the rest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

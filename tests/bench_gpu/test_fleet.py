@@ -1,7 +1,5 @@
 """Engine processes without an engine: the protocol, and what a failure becomes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

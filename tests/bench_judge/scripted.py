@@ -1,7 +1,5 @@
 """Scripted engines of this process, and requests for them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping

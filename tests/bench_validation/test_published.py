@@ -1,7 +1,5 @@
 """The tables, reproduced from the public data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is wrong with a public table is one line that names file, row and column."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

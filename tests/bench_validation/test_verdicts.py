@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from benchmarks.validation import (
     draft_length_audit,
     tables,

@@ -1,7 +1,5 @@
 """No world makes the controller raise, fail open on a legal step, or grow without end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The command as a user calls it: a process, its output and its exit status."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

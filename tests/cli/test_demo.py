@@ -1,7 +1,5 @@
 """`adaptive-spec demo` finds the demo of a checkout, and says where it is otherwise."""
 
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.commands.demo import MODELS, SCRIPT, demo_script

@@ -1,7 +1,5 @@
 """What a new user types in the first hour."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Bad input gets one line that names the key and the remedy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The demo shows a simulation while servers start; no server starts here."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A request verifies the drafter's sampled drafts against q, or looked-up ones as 
 distribution with all its weight on one token. Emitted text decides what is looked up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Every file of benchmarks/ has a line in its README, which says what it serves."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """README.md and docs/ agree with the code, and every kept result stands on a page."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

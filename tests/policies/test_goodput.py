@@ -1,7 +1,5 @@
 """goodput finds good K without being told costs or acceptance."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """goodput against true no speculation: a dead drafter costs next to nothing, and may come back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

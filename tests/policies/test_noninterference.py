@@ -4,8 +4,6 @@ The rules are those of the table in the losslessness contract. Which of them are
 here by itself: the joint law of two requests' output, by exact enumeration.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Estimates of what is not run, against runs of just that on the same simulated server."""
 
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.policy import build_policy

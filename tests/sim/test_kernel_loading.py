@@ -1,7 +1,5 @@
 """Only policies that use compiled loops load them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

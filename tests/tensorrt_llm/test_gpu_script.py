@@ -1,7 +1,5 @@
 """benchmarks/tensorrt_llm_gpu.py, as far as it goes without a GPU: arguments and arithmetic."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The 1.2.x route: a drafter that is given to the LLM API, nothing patched."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 from collections.abc import Callable

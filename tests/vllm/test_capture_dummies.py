@@ -5,8 +5,6 @@ made the capture of full graphs fail. vLLM's own managers list the graphs here, 
 `prepare_inputs_to_capture` makes the dummy batch of each. Nothing is captured.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """A drafter that is of no use any more is switched off by `goodput` itself, and on again later."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands of README.md and docs/ that need a running vLLM, executed against one."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -4,8 +4,6 @@ Real configurations of vLLM, vLLM's own reading of the schedule, and its own cho
 batch; the engine runs on CPU at the level a GPU would have. No graph is captured here.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """For how many drafts there are KV blocks, in a fake pool of blocks of 16 tokens."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -3,8 +3,6 @@
 vLLM's ExampleConnector stands in for NIXL and LMCache: the scheduler treats all of them alike.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """OFF-cold: the drafter does not run, and requests it has lost are not drafted for."""
 
-from __future__ import annotations
-
 import pickle
 from types import SimpleNamespace
 from typing import Any

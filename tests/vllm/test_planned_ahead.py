@@ -3,8 +3,6 @@
 A fake scheduler, no engine.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

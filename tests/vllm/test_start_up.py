@@ -1,7 +1,5 @@
 """What is checked before anything is switched on; no engine is built."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -4,8 +4,6 @@ A step takes about a fifth of a second there, so the traffic is small; the traff
 runs under `make test-long`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

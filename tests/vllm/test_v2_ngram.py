@@ -1,7 +1,5 @@
 """n-gram drafts on model runner V2, which always makes Kmax of them: its kernels interpreted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

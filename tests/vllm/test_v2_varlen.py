@@ -4,8 +4,6 @@ The kernels run in Triton's interpreter. vLLM's own dispatch decides which steps
 Instead of a replay the model runs eagerly on what the graph would read (support/v2_varlen.py).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The whole bench with toy models on a CPU: killed in the middle, resumed, all stages, the page."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The controller never raises and never hands out a plan the engine cannot run."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import time

@@ -1,7 +1,5 @@
 """The KV guard leaves an engine with one K per batch a K that it can run."""
 
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec import Capability, Level

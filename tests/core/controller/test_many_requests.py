@@ -1,7 +1,5 @@
 """Memory of very many live requests."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

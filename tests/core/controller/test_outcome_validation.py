@@ -1,7 +1,5 @@
 """An outcome that no engine can have run is found out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

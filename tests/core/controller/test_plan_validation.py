@@ -1,7 +1,5 @@
 """Plans that take drafts of two sources."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of request constants: read before a slot is assigned, and nothing of an earlier owner."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Features of an adapter follow from the facts that hold in an engine's source."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

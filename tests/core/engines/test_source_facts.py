@@ -1,7 +1,5 @@
 """A fact about an engine's source holds or is named; each kind of change is noticed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

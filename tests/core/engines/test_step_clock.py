@@ -1,7 +1,5 @@
 """Durations of steps that overlap, pause, or share the engine with other work."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Which versions of an engine an adapter runs on."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

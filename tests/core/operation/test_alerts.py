@@ -1,7 +1,5 @@
 """Alert rules and dashboard: their metrics exist, and Prometheus's own tool accepts the rules."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A process killed at any moment leaves files that the next start reads, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """One catalogue of figures, the same on both ways to Prometheus."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Files are replaced as a whole; what others planted or own is left alone; nothing blocks."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

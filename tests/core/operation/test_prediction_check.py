@@ -1,7 +1,5 @@
 """Predicted and measured goodput are compared over the same steps."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

@@ -1,7 +1,5 @@
 """What failed is tried again, less and less often, and whatever the clock does."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 

@@ -1,7 +1,5 @@
 """Mode, policy and options change while a server runs: all of a request or nothing of it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

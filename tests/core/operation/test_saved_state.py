@@ -1,7 +1,5 @@
 """What a policy has learned is there again after a restart of the same server, and only there."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

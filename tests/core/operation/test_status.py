@@ -1,7 +1,5 @@
 """What the status counts stays bounded, whatever clients send."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

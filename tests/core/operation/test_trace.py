@@ -1,7 +1,5 @@
 """Traces survive crashes, stay within their size and read back as written."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import logging

@@ -1,7 +1,5 @@
 """Makes cells and steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from demo.act_two import Cell

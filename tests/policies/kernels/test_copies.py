@@ -1,7 +1,5 @@
 """In the controller's steps no kernel copies its arguments: numba takes them as they come."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A kernel runs in numpy until it is loaded, and wherever numba is missing or fails."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Small models whose answers are known, and steps to try them on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

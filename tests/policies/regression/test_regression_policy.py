@@ -1,7 +1,5 @@
 """regression: keeps the contract, ranks by confidence without a bias, and comes near the best K."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

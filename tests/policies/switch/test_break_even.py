@@ -1,7 +1,5 @@
 """Break-even acceptance equals what a search over every number of drafts finds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

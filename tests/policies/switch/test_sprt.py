@@ -1,7 +1,5 @@
 """A probe's test is quick where the answer is clear, and patient near break-even."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from adaptive_spec.policies.switch.break_even import Prospect

@@ -1,7 +1,5 @@
 """Policies that record what they are told, and ones that misbehave."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import msgspec

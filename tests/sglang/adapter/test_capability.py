@@ -1,7 +1,5 @@
 """What a built scheduler allows: what is steered, only watched or left alone, and what is said."""
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Batches of prompts between decode steps, and the seconds that a decode step counts for them."""
 
-from __future__ import annotations
-
 import math
 import random
 

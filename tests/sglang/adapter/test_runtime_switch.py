@@ -1,7 +1,5 @@
 """The operator's switch, a number for SGLang's own route."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

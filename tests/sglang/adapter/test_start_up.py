@@ -1,7 +1,5 @@
 """What is switched on, refused or left alone, without an SGLang to switch on."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import logging

@@ -1,7 +1,5 @@
 """The step driver in a scheduler loop: sync and overlapped, and with faults."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

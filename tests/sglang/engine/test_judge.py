@@ -1,7 +1,5 @@
 """SGLang's real scheduler on the clock of a modelled H100."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Greedy: token by token. Sampled: by distribution; SGLang on a CPU verifies sampl
 greedily, and the stand-in lets it take the path of a GPU (stand_in/README.md).
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

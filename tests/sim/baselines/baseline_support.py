@@ -1,7 +1,5 @@
 """Fake steps, a drive with confidence and a short simulation for the tests of baselines."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -1,7 +1,5 @@
 """Arctic Inference's rules for suffix decoding."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Cascade's tests of K per request."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

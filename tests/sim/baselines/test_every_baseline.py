@@ -1,7 +1,5 @@
 """What baselines have in common: the contract, causality, clear errors, a sane simulation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The confidence threshold of transformers and its refit on the ROC curve."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The +2 / -1 heuristic of transformers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from adaptive_spec import Capability, Level

@@ -1,7 +1,5 @@
 """llama.cpp's p-min rule."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """SGLang's throughput-aware steps: scores, windows, hysteresis and their faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

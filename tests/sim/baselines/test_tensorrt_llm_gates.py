@@ -1,7 +1,5 @@
 """TensorRT-LLM's schedule and gates as baselines: their rules, with their faults."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """TETRIS: a fixed number of drafts, the likeliest."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

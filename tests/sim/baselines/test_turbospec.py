@@ -1,7 +1,5 @@
 """TurboSpec: goodput of one rate, the bias to off, the first maximum, the frozen rate."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """vLLM's adaptive verification around the rule, which tests/vllm holds against vLLM's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """vLLM's first dynamic form: length over latency, interpolation, rates that never fade."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -2,8 +2,6 @@
 given, so a test can say what a rule must do next.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path

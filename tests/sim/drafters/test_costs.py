@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.sim.drafters.base import DraftCost

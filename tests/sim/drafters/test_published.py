@@ -1,7 +1,5 @@
 """Accepted lengths that others measured, against the model's."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What was recorded is fitted without the bias of censoring, and measured on other requests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

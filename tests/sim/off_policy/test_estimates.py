@@ -1,7 +1,5 @@
 """Estimates from a trace, held against running the policies."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A trace says what a policy knew, request by request, in the order of its ids."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How loads are arranged into families."""
 
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.sim.report.comparison import BEST_STATIC, NO_SPECULATION, Comparison, place_of

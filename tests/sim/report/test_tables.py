@@ -1,7 +1,5 @@
 """Tables show means, spread and who leads."""
 
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.sim.report.comparison import Comparison

@@ -1,7 +1,5 @@
 """Several seeds taken together."""
 
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.sim.results.result import Percentiles, Result, best_static_ks, mean_and_spread

@@ -1,7 +1,5 @@
 """Recovery after a change: when throughput is back at the best fixed K's, and what it cost."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Configurations that can't be used are refused in one line, before anything runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError

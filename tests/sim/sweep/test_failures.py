@@ -1,7 +1,5 @@
 """One run that fails does not take the others with it, whatever it does to its worker."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Groups: parts of the cross product, each with its own policies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

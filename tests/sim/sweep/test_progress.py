@@ -1,7 +1,5 @@
 """What a sweep says on standard error while it runs."""
 
-from __future__ import annotations
-
 import re
 
 from adaptive_spec.sim.commands import printing

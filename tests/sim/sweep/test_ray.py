@@ -1,7 +1,5 @@
 """The same sweep on a Ray cluster, a local one of one CPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

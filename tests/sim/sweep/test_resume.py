@@ -1,7 +1,5 @@
 """A sweep that is killed, at any moment, goes on where it was; nothing is lost or repeated."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

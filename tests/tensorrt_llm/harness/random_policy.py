@@ -1,7 +1,5 @@
 """A policy that decides at random, and now and then wrongly."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

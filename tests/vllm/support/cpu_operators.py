@@ -5,8 +5,6 @@ check is test_families.py: the same tokens with speculation and without.
 `stale_state` is no fix: it puts back vLLM's fault before vllm#56531, for a test that must fail.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import textwrap

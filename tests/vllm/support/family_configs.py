@@ -1,7 +1,5 @@
 """config.json of each small model: targets and drafters of the families that people serve."""
 
-from __future__ import annotations
-
 from typing import Any
 
 VOCABULARY, HIDDEN = 320, 64

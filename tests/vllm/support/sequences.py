@@ -1,7 +1,5 @@
 """Short sampled completions of a whole engine, and whether two engines' have one distribution."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A real `vllm serve` with the plugin, in its own processes, reached over HTTP."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

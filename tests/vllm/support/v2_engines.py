@@ -4,8 +4,6 @@ The process lives as long as the tests that use it and holds one engine at a tim
 the other tests does. A call runs jobs in it and brings back what can be compared.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
