@@ -19,38 +19,37 @@ from .baseline_support import (
 P_MIN = "llama_p_min"
 
 
+AT_HALF = {"p_min": 0.5, "max_drafts": 5}
+LADDER = Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(0, 1, 3, 5))
+
+
 @pytest.mark.parametrize(
-    ("confidence", "kept"),
+    ("options", "seen", "planned"),
     [
-        ([0.9, 0.9, 0.9, 0.9, 0.9], 5),
-        ([0.9, 0.5, 0.49, 0.9, 0.9], 2),
-        ([0.49, 0.9, 0.9, 0.9, 0.9], 0),
+        (AT_HALF, context(confidence=[[0.9] * 5]), ([5], KMAX)),
+        (AT_HALF, context(confidence=[[0.9, 0.5, 0.49, 0.9, 0.9]]), ([2], KMAX)),
+        (AT_HALF, context(confidence=[[0.49, 0.9, 0.9, 0.9, 0.9]]), ([0], KMAX)),
+        (AT_HALF, context(confidence=[[0.9, np.nan, 0.9, 0.1, 0.9]]), ([3], KMAX)),
+        (AT_HALF, context(confidence=[[0.9] * 5], draft_available=np.array([2])), ([2], KMAX)),
+        ({}, context(confidence=[[0.01] * 5]), ([3], 3)),
+        ({"p_min": 0.5}, context(2, engine_k=4), ([4, 4], 4)),
+        # They want 0 and 2, rounded up to the ladder.
+        (
+            AT_HALF,
+            context(2, capability=LADDER, confidence=[[0.1] * 5, [0.9, 0.9, 0.1, 0.9, 0.9]]),
+            ([3, 3], 5),
+        ),
     ],
 )
-def test_the_unlikely_draft_is_dropped_and_all_after_it(confidence: list[float], kept: int) -> None:
-    plan = make(P_MIN, p_min=0.5, max_drafts=5).plan(context(confidence=[confidence]))
-    assert (plan.verify.tolist(), plan.draft_depth) == ([kept], KMAX)
-
-
-def test_what_was_drafted_is_verified() -> None:
-    at_hand = np.array([2])
-    plan = make(P_MIN, p_min=0.5, max_drafts=5).plan(
-        context(confidence=np.full((1, KMAX), 0.9), draft_available=at_hand)
-    )
-    assert (plan.verify.tolist(), plan.draft_depth) == ([2], KMAX)
-
-
-def test_one_k_per_batch_is_rounded_up_to_the_ladder() -> None:
-    ladder = Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(0, 1, 3, 5))
-    shown = [[0.1] * 5, [0.9, 0.9, 0.1, 0.9, 0.9]]  # they want 0 and 2
-    plan = make(P_MIN, p_min=0.5, max_drafts=5).plan(
-        context(2, capability=ladder, confidence=shown)
-    )
-    assert plan.verify.tolist() == [3, 3]
+def test_the_unlikely_draft_is_dropped_and_all_after_it(
+    options: dict[str, float], seen: StepContext, planned: tuple[list[int], int]
+) -> None:
+    plan = make(P_MIN, **options).plan(seen)
+    assert (plan.verify.tolist(), plan.draft_depth) == planned
 
 
 def test_no_position_depends_on_deeper_ones_on_a_sparse_ladder() -> None:
-    stays_causal(make(P_MIN, p_min=0.5, max_drafts=5), Level.UNIFORM, (1, 5))
+    stays_causal(make(P_MIN, **AT_HALF), Level.UNIFORM, (1, 5))
 
 
 def test_rounding_down_to_the_ladder_would_be_told_apart() -> None:
@@ -65,21 +64,6 @@ def test_rounding_down_to_the_ladder_would_be_told_apart() -> None:
     policy = RoundsDown(LlamaPMinOptions(p_min=0.5, max_drafts=5))
     with pytest.raises(AssertionError):
         stays_causal(policy, Level.UNIFORM, (1, 5))
-
-
-def test_by_default_it_makes_three_drafts_and_never_stops() -> None:
-    plan = make(P_MIN).plan(context(confidence=np.full((1, KMAX), 0.01)))
-    assert (plan.verify.tolist(), plan.draft_depth) == ([3], 3)
-
-
-def test_an_unknown_confidence_is_no_reason_to_stop() -> None:
-    policy = make(P_MIN, p_min=0.5, max_drafts=5)
-    signal = np.array([[0.9, np.nan, 0.9, 0.1, 0.9]])
-    assert policy.plan(context(confidence=signal)).verify.tolist() == [3]
-
-
-def test_without_confidence_the_engines_k_runs() -> None:
-    assert make(P_MIN, p_min=0.5).plan(context(2, engine_k=4)).verify.tolist() == [4, 4]
 
 
 def test_a_higher_p_min_verifies_fewer_and_better_drafts() -> None:
