@@ -36,23 +36,24 @@ def modelled_mean(name: str, nodes: int, levels: int = 5) -> float:
     return mean_emitted(accepted_by_tree(shaped, nodes), data.offsets)
 
 
-def test_eagles_tree_on_mt_bench(data):
-    # Only the first level's tail was taken from this file; the mean was not fitted.
-    measured = measured_mean(data / "acceptance" / "specbench_vicuna7b_eagle1_yukiki.jsonl.gz")
-    assert measured == pytest.approx(3.84, abs=0.01)
-    assert modelled_mean("eagle_tree", 25) == pytest.approx(measured, rel=0.07)
+@pytest.mark.parametrize(
+    ("file", "mean", "name", "nodes"),
+    [
+        # Only the first level's tail was taken from this file; the mean was not fitted.
+        ("specbench_vicuna7b_eagle1_yukiki", 3.84, "eagle_tree", 25),
+        # Nothing was fitted to this file.
+        ("mtbench_vicuna7b_medusa_bnukh", 2.52, "medusa", 63),
+    ],
+)
+def test_trees_on_mt_bench(data, file, mean, name, nodes):
+    measured = measured_mean(data / "acceptance" / f"{file}.jsonl.gz")
+    assert measured == pytest.approx(mean, abs=0.01)
+    assert modelled_mean(name, nodes) == pytest.approx(measured, rel=0.07)
 
 
 def test_eagles_tree_in_the_paper():
     # EAGLE, arXiv 2401.15077, table 2: tau of Vicuna-7B, greedy, MT-Bench.
     assert modelled_mean("eagle_tree", 25) == pytest.approx(3.94, rel=0.05)
-
-
-def test_medusa_on_mt_bench(data):
-    # Nothing was fitted to this file.
-    measured = measured_mean(data / "acceptance" / "mtbench_vicuna7b_medusa_bnukh.jsonl.gz")
-    assert measured == pytest.approx(2.52, abs=0.01)
-    assert modelled_mean("medusa", 63) == pytest.approx(measured, rel=0.07)
 
 
 def test_a_dynamic_tree_gains_over_the_static_one_as_much_as_published():

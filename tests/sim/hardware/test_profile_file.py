@@ -63,9 +63,6 @@ def test_a_wrong_profile_is_one_line_that_names_file_and_key(tmp_path, change, n
     path.write_text(json.dumps({**msgspec.to_builtins(some_profile()), **change}))
     with refused(ConfigError, "wrong.json", match=named):
         read_hardware_profile(path)
-
-
-def test_a_missing_profile_names_the_file(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.json"):
         read_hardware_profile(tmp_path / "none.json")
 
