@@ -136,7 +136,14 @@ def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
     both = without.keys() & with_pause.keys()
     # A draft depends on the text before it alone; see the test of the same name on runner V1.
     different = [place for place in both if without[place] != with_pause[place]]
-    print("PLACES", method, len(both), len(different), sum(map(without.get, both)), sum(map(with_pause.get, both)))
+    print(
+        "PLACES",
+        method,
+        len(both),
+        len(different),
+        sum(map(without.get, both)),
+        sum(map(with_pause.get, both)),
+    )
     assert len(different) <= (0.05 * len(both) if method == "eagle" else 0)
 
 

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan
+from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan, build_policy
 from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.controller.faults import FORGIVEN_AFTER, Breaker
+from adaptive_spec.controller.kv_guard import affordable_drafts
 from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.step import FinishedStep, StepContext
+from tests import steps
 from tests.core.controller.answers import FULL, Answer, context, controller, outcome, plan
 
 
@@ -344,3 +347,59 @@ def test_a_fault_in_counting_the_end_of_a_request_neither_raises_nor_keeps_its_s
     assert [slots.tolist() for slots in forgotten] == [[slot]]
     assert sum(of.counters.failures.values()) == 1
     assert not len(of.slots)
+
+
+@pytest.mark.parametrize(("free", "k"), [(2, 1), (6, 1), (9, 3), (12, 5)])
+def test_trimming_stays_on_the_ladder(free: int, k: int) -> None:
+    context = steps.context(
+        2,
+        Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(1, 3, 5)),
+        context_tokens=[10, 20],
+        kv_free_tokens=free,
+    )
+    assert affordable_drafts(context) == k
+
+
+LIVE, BATCH, KMAX = 100_000, 250, 6
+MOST_BYTES = 100e6
+
+
+def test_a_hundred_thousand_live_requests_hold_less_than_100_mb() -> None:
+    """With confidence, labels, targets and look-ups, so that every array per request is in use."""
+    capability = Capability(max_draft_tokens=KMAX, level=Level.FULL)
+    random, row = np.random.default_rng(0), np.ones(BATCH, dtype=np.int64)
+    tracemalloc.start()
+    controller = Controller(build_policy("goodput", seed=1), capability)
+    for step in range(LIVE // BATCH):
+        names = [f"cmpl-{step}-{number}" for number in range(BATCH)]
+        slots = np.array([controller.slots.assign(name) for name in names])
+        context = steps.context(
+            capability=capability,
+            step=step,
+            request_ids=names,
+            slots=slots,
+            context_tokens=500,
+            tpot_target=0.01 * row,
+            task=slots % 5 - 1,
+            confidence=random.random((BATCH, KMAX)),
+            lookup_available=3 * row,
+            lookup_match=5 * row,
+            now=0.02 * step,
+        )
+        plan = controller.plan(context)
+        accepted = np.minimum(random.geometric(0.3, BATCH) - 1, plan.verify)
+        controller.observe(
+            steps.outcome(
+                context,
+                plan.verify,
+                accepted,
+                draft_depth=plan.draft_depth,
+                seconds=0.02,
+                now=0.02 * step + 0.02,
+                lookup_agreed=np.minimum(accepted, 3),
+            )
+        )
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(controller.slots) == LIVE
+    assert held < MOST_BYTES

@@ -1,5 +1,7 @@
 """Files are replaced as a whole; what others planted or own is left alone; nothing blocks."""
 
+import itertools
+import logging
 import os
 import subprocess
 import sys
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.operation.output_file import OwnedFile, remove_leftovers, replace_file
+from adaptive_spec.operation.output_file import OwnedFile, Retry, remove_leftovers, replace_file
 
 
 def test_a_planted_link_is_replaced_and_its_target_kept(tmp_path: Path) -> None:
@@ -89,3 +91,35 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
             file.replace(b"new")
     [path] = tmp_path.iterdir()
     assert path.read_bytes() == b"old"
+
+
+LOG = logging.getLogger("test")
+
+
+def fails() -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_attempts_get_rarer_and_never_stop(caplog: pytest.LogCaptureFixture) -> None:
+    counted: list[str] = []
+    retry = Retry("status file", counted.append, LOG)
+    tried: list[int] = []
+    for now in range(1000):
+        retry.attempt(float(now), lambda now=now: (tried.append(now), fails()))
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] <= 2
+    assert max(gaps) <= 61
+    assert tried[-1] > 900
+    assert counted == ["status file"] * len(tried)
+    assert len(caplog.records) == 1
+    assert retry.attempt(2000.0, list)
+    assert retry.attempt(2000.0, list)
+    assert caplog.messages[1:] == ["adaptive_spec: status file: works again"]
+
+
+@pytest.mark.parametrize("later", [-1e6, 1e6])
+def test_a_clock_that_jumps_does_not_stop_it(later: float) -> None:
+    retry = Retry("trace", lambda _: None, LOG)
+    retry.attempt(100.0, fails)
+    assert retry.attempt(later, list)

@@ -2,6 +2,10 @@
 
 import json
 import logging
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +13,9 @@ import msgspec
 import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level
-from adaptive_spec.config import FailOpen
+from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.operation.run_time_switch import parse_switch
+from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.step import FinishedStep
 from tests import steps as made
@@ -275,3 +280,42 @@ def test_an_engine_without_an_identity_says_that_nothing_is_kept(
     run(first, 50, accepted=0)
     first.close()
     assert not list(tmp_path.iterdir())
+
+
+CODE = """
+import sys
+from pathlib import Path
+from adaptive_spec.config import Trace
+from tests.core.operation.test_saved_state import controller, run
+folder = Path(sys.argv[1])
+target = controller(
+    folder / "state",
+    status_file=str(folder / "status.json"),
+    trace=Trace(directory=str(folder / "trace"), segment_mb=0.02, max_segments=4),
+)
+while True:
+    run(target, 60, accepted=1, seconds=1.0)
+    print("steps", flush=True)
+"""
+
+
+def test_killed_while_writing_and_started_again(tmp_path: Path) -> None:
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", CODE, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        ) as process:
+            for _ in range(3):
+                assert process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+        assert msgspec.json.decode((tmp_path / "status.json").read_bytes())["fail_opens"] == {}
+        assert sum(1 for _ in read_trace(tmp_path / "trace")) > 20
+        assert len(list((tmp_path / "trace").iterdir())) <= 4
+    trace = Trace(directory=str(tmp_path / "trace"), segment_mb=0.02, max_segments=4)
+    after = controller(tmp_path / "state", status_file=str(tmp_path / "status.json"), trace=trace)
+    assert learned(after)
+    run(after, 60, accepted=1, seconds=1.0)
+    after.close()
+    assert after.status()["output_failures"] == {}
+    assert not list(tmp_path.rglob("*.new"))
