@@ -258,25 +258,33 @@ def test_switched_off_at_run_time_the_policy_is_not_asked() -> None:
     assert policy.asked == 0
 
 
-def test_drafts_are_given_up_before_the_kv_pool_runs_out() -> None:
+BY_BLOCKS = np.array([0, 4, 4])
+
+
+@pytest.mark.parametrize(
+    ("seen", "k"),
+    [
+        ({"kv_free_tokens": 1000}, [4, 2, 0]),
+        ({"kv_free_tokens": 3 + 3}, [1, 1, 0]),  # bonus positions, and one draft each
+        ({"kv_free_tokens": 3}, [0, 0, 0]),
+        # Giving them up would prevent no preemption.
+        ({"kv_free_tokens": 2}, [4, 2, 0]),
+        ({"kv_free_tokens": 6, "waiting": 5}, [4, 2, 0]),
+        # The engine knows its blocks: only requests without one are cut.
+        ({"kv_free_tokens": 3, "kv_draft_limit": BY_BLOCKS}, [0, 2, 0]),
+        ({"kv_free_tokens": 3, "kv_draft_limit": np.array([4, 4, 4])}, [4, 2, 0]),
+        ({"kv_draft_limit": BY_BLOCKS, "waiting": 1}, [0, 2, 0]),
+    ],
+)
+def test_drafts_are_given_up_before_the_kv_pool_runs_out(
+    seen: dict[str, Any], k: list[int]
+) -> None:
     policy = StaticPolicy(StaticOptions(k=4))
     guarded = Controller(policy, FULL)
-    plenty = context(0, kv_free_tokens=1000)
-    tight = context(1, kv_free_tokens=3 + 3)  # bonus positions, and one draft each
-    none = context(2, kv_free_tokens=3)
-    assert guarded.plan(plenty).verify.tolist() == [4, 2, 0]
-    assert guarded.plan(tight).verify.tolist() == [1, 1, 0]
-    assert guarded.plan(none).verify.tolist() == [0, 0, 0]
+    assert guarded.plan(context(0, **seen)).verify.tolist() == k
+    assert guarded.status()["events"] == ({} if k == [4, 2, 0] else {"steps_cut_for_memory": 1})
     unguarded = Controller(policy, FULL, Config(memory_guard=False))
-    assert unguarded.plan(none).verify.tolist() == [4, 2, 0]
-
-
-def test_drafts_are_kept_where_giving_them_up_prevents_no_preemption() -> None:
-    guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL)
-    preempts_anyway = context(0, kv_free_tokens=2)
-    queue = context(1, kv_free_tokens=6, waiting=5)
-    assert guarded.plan(preempts_anyway).verify.tolist() == [4, 2, 0]
-    assert guarded.plan(queue).verify.tolist() == [4, 2, 0]
+    assert unguarded.plan(context(0, **seen)).verify.tolist() == [4, 2, 0]
 
 
 def test_a_policy_that_waits_for_the_processor_is_not_late(
@@ -304,21 +312,6 @@ def test_uniform_engines_refuse_ragged_plans() -> None:
     for verify, fine in (([2, 2, 1], True), ([2, 1, 1], False), ([3, 3, 1], False)):
         got = Controller(Answer(plan(c, verify=np.array(verify))), uniform).plan(c)
         assert (got.mode is Mode.ON) is fine
-
-
-def test_where_the_engine_knows_its_blocks_only_those_without_one_are_cut() -> None:
-    guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL)
-    limit = np.array([0, 4, 4])
-    # `kv_free_tokens` alone would cut all of them.
-    tight = context(0, kv_free_tokens=3, kv_draft_limit=limit)
-    assert guarded.plan(tight).verify.tolist() == [0, 2, 0]
-    roomy = context(1, kv_free_tokens=3, kv_draft_limit=np.array([4, 4, 4]))
-    assert guarded.plan(roomy).verify.tolist() == [4, 2, 0]
-    queue = context(2, kv_draft_limit=limit, waiting=1)
-    assert guarded.plan(queue).verify.tolist() == [0, 2, 0]
-    assert guarded.status()["events"] == {"steps_cut_for_memory": 2}
-    unguarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL, Config(memory_guard=False))
-    assert unguarded.plan(tight).verify.tolist() == [4, 2, 0]
 
 
 def test_failures_are_forgiven_after_many_good_decisions() -> None:

@@ -191,17 +191,12 @@ def test_a_state_with_damaged_hazards_is_set_aside_whole(tmp_path: Path) -> None
     content = json.loads(path.read_bytes())
     content["state"]["acceptance"]["confidence"] = {"own": "none"}
     path.write_bytes(json.dumps(content).encode())
-    second = controller(tmp_path)
+    second, fresh = controller(tmp_path), controller(tmp_path / "new")
     assert path.with_name(path.name + ".unused").exists()
-    run(second, 50, accepted=4)
+    for target in (second, fresh):
+        run(target, 50, accepted=4)
     assert second.counters.failures == {}
-    assert learned(second) == learned_anew(tmp_path / "new", accepted=4)
-
-
-def learned_anew(directory: Path, accepted: int) -> Any:
-    fresh = controller(directory)
-    run(fresh, 50, accepted=accepted)
-    return learned(fresh)
+    assert learned(second) == learned(fresh)
 
 
 def test_a_switch_and_back_again_loses_nothing(tmp_path: Path) -> None:
@@ -214,27 +209,18 @@ def test_a_switch_and_back_again_loses_nothing(tmp_path: Path) -> None:
     assert learned(target) == before
 
 
-def test_other_weights_are_not_learned_about_from_the_old_ones(tmp_path: Path) -> None:
+def test_other_weights_drop_what_all_policies_have_learned(tmp_path: Path) -> None:
     first = controller(tmp_path)
     run(first, 100, accepted=0)
-    first.flush()
     first.close()
     second = controller(tmp_path)
+    assert second.policy.state()
+    second.switch(parse_switch({"policy": "static", "options": {"k": 1}}, source="test"))
     second.start_over("weights are new")
+    second.switch(parse_switch({"policy": "goodput", "options": {}}, source="test"))
     assert not second.policy.state()
     second.close()
     assert not controller(tmp_path).policy.state()
-
-
-def test_other_weights_drop_what_all_policies_have_learned(
-    tmp_path: Path,
-) -> None:
-    first = controller(tmp_path)
-    run(first, 100, accepted=0)
-    first.switch(parse_switch({"policy": "static", "options": {"k": 1}}, source="test"))
-    first.start_over("weights are new")
-    first.switch(parse_switch({"policy": "goodput", "options": {}}, source="test"))
-    assert not first.policy.state()
 
 
 def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path) -> None:

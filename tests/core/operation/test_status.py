@@ -77,23 +77,20 @@ def test_both_goodputs_come_from_the_same_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("planned", "changes"),
     [
-        {"prefill_tokens": 5},
-        {"seconds": math.nan},
-        {"batch_size": 3},  # a request ended in it; its tokens are not known
+        (0.02, {"prefill_tokens": 5}),
+        (0.02, {"seconds": math.nan}),
+        (0.02, {"batch_size": 3}),  # a request ended in it; its tokens are not known
+        *((unknown, {}) for unknown in (math.nan, 0.0, math.inf)),
     ],
 )
-def test_steps_that_cannot_be_compared_are_left_out(changes: dict[str, float]) -> None:
+def test_steps_that_cannot_be_compared_are_left_out(
+    planned: float, changes: dict[str, float]
+) -> None:
     check = PredictionCheck()
-    check.finished(plan(0), msgspec.structs.replace(outcome_of_prediction_check(0), **changes))
-    assert check.snapshot() == {}
-
-
-@pytest.mark.parametrize("unknown", [math.nan, 0.0, math.inf])
-def test_plans_without_a_prediction_are_left_out(unknown: float) -> None:
-    check = PredictionCheck()
-    check.finished(plan(0, seconds=unknown), outcome_of_prediction_check(0))
+    ran = msgspec.structs.replace(outcome_of_prediction_check(0), **changes)
+    check.finished(plan(0, seconds=planned), ran)
     assert check.snapshot() == {}
 
 
