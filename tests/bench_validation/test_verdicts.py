@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
-from benchmarks.validation import (
-    draft_length_audit,
-    tables,
-)
+from benchmarks.validation import draft_length_audit, tables
 from benchmarks.validation.aiconfigurator_silicon import steady_tpot
 from benchmarks.validation.halves import halves
 from benchmarks.validation.no_speculation import rows

@@ -186,9 +186,7 @@ class TakesOther(Planted):
         assert context.lookup_available is not None
         unsure = np.nan_to_num(context.confidence[:, self._position], nan=1.0) < 0.5
         return msgspec.structs.replace(
-            made,
-            from_lookup=unsure,
-            verify=np.where(unsure, context.lookup_available, made.verify),
+            made, from_lookup=unsure, verify=np.where(unsure, context.lookup_available, made.verify)
         )
 
 

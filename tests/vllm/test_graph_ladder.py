@@ -12,12 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_graphs import (
-    ON_GPU,
-    graph_for,
-    graph_mode,
-    switched_on,
-)
+from gpu_graphs import ON_GPU, graph_for, graph_mode, switched_on
 from hypothesis import given
 from hypothesis import strategies as st
 from varlen_workers import Gpu
@@ -196,12 +191,7 @@ class TestConfiguration:
 
     @pytest.mark.parametrize(
         "changes",
-        [
-            {"runner": "V1"},
-            {"ranks": 2},
-            {"graphs": "PIECEWISE"},
-            {"graphs": "NONE"},
-        ],
+        [{"runner": "V1"}, {"ranks": 2}, {"graphs": "PIECEWISE"}, {"graphs": "NONE"}],
         ids=lambda changes: "-".join(map(str, changes.values())),
     )
     def test_elsewhere_no_schedule_is_put_in(self, gpu: Gpu, changes: dict[str, Any]) -> None:

@@ -14,14 +14,7 @@ import pytest
 from adaptive_spec import Capability, Config, Level
 from adaptive_spec.adapters.vllm import doctor
 from adaptive_spec.adapters.vllm.capability import MISSING, detect
-from adaptive_spec.adapters.vllm.facts import (
-    AHEAD,
-    ALONE,
-    COLD,
-    RECURRENT,
-    SPARSE_MLA,
-    V2_DEPTH,
-)
+from adaptive_spec.adapters.vllm.facts import AHEAD, ALONE, COLD, RECURRENT, SPARSE_MLA, V2_DEPTH
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
 from tests.refused import refused

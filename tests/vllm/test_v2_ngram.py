@@ -59,12 +59,7 @@ def unspeculated(v2: V2Engines) -> Observed:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["sync", "async"])
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {
-        "adaptive": RANDOM,
-        "asynchronous": request.param,
-        "speculation": SPECULATION,
-        **SMALL,
-    }
+    return {"adaptive": RANDOM, "asynchronous": request.param, "speculation": SPECULATION, **SMALL}
 
 
 def method(options: dict[str, Any]) -> str:

@@ -287,9 +287,7 @@ def test_drafts_are_given_up_before_the_kv_pool_runs_out(
     assert unguarded.plan(context(0, **seen)).verify.tolist() == [4, 2, 0]
 
 
-def test_a_policy_that_waits_for_the_processor_is_not_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_policy_that_waits_for_the_processor_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     wall = itertools.count(step=0.1)
     monkeypatch.setattr("time.perf_counter", lambda: next(wall))
     good = controller(plan)

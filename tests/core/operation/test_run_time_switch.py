@@ -150,9 +150,7 @@ def test_set_ups_that_only_watch_refuse_mode_on() -> None:
     assert target.mode == "shadow"
 
 
-def test_a_benched_policy_gives_way_to_the_new_one_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_benched_policy_gives_way_to_the_new_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     target = controller()
 
     def broken(context: StepContext) -> Any:

@@ -7,11 +7,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec import StepContext, StepOutcome
-from adaptive_spec.policies.regression.model_file import (
-    Feature,
-    LogisticHead,
-    RegressionModel,
-)
+from adaptive_spec.policies.regression.model_file import Feature, LogisticHead, RegressionModel
 from adaptive_spec.policy import Policy, build_policy
 from tests import steps
 

@@ -16,13 +16,7 @@ from adaptive_spec.policy import build_policy
 from adaptive_spec.step import FinishedStep, SpecPlan
 from tests.policies.closed_loop import GPU, LAPTOP, alike, run
 from tests.policies.no_exploration import without_exploration
-from tests.policies.regression.fake_models import (
-    context,
-    known_model,
-    outcome,
-    regression,
-    written,
-)
+from tests.policies.regression.fake_models import context, known_model, outcome, regression, written
 
 # --------------------------------------------------------------------- contract
 

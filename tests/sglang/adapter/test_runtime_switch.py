@@ -67,9 +67,7 @@ def test_where_we_may_only_watch_the_switch_does_not_steer(
     assert driver.controller.mode == "off"
 
 
-def test_a_switch_that_fails_leaves_the_request_to_sglang(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_switch_that_fails_leaves_the_request_to_sglang(caplog: pytest.LogCaptureFixture) -> None:
     driver = Loop().attach(RecordingPolicy())
     broken: Any = object()
     asked = []

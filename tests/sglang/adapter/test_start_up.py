@@ -10,12 +10,7 @@ from typing import Any
 
 import pytest
 
-from adaptive_spec.adapters.sglang import (
-    doctor,
-    facts,
-    ngram_algorithm,
-    plugin,
-)
+from adaptive_spec.adapters.sglang import doctor, facts, ngram_algorithm, plugin
 from adaptive_spec.adapters.sglang.settings import DEFAULT_DWELL, requested
 from adaptive_spec.adapters.sglang.versions import VERSIONS
 from adaptive_spec.engines.source_check import EngineSource, SourceReport

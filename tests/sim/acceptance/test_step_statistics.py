@@ -1,10 +1,6 @@
 import pytest
 
-from adaptive_spec.sim.acceptance.data import (
-    hazards,
-    mean_accepted,
-    steps_of,
-)
+from adaptive_spec.sim.acceptance.data import hazards, mean_accepted, steps_of
 
 from .fake_records import data_of
 

@@ -18,13 +18,7 @@ from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
-from adaptive_spec.step import (
-    FinishedStep,
-    Mode,
-    SpecPlan,
-    StepContext,
-    StepOutcome,
-)
+from adaptive_spec.step import FinishedStep, Mode, SpecPlan, StepContext, StepOutcome
 from tests import steps
 
 KMAX = 5

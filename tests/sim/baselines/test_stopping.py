@@ -14,14 +14,7 @@ from adaptive_spec.sim.baselines.stopping.hf_confidence import cheapest_threshol
 from adaptive_spec.sim.baselines.stopping.llama_p_min import LlamaPMinOptions, LlamaPMinPolicy
 from adaptive_spec.step import SpecPlan, StepContext
 
-from .baseline_support import (
-    KMAX,
-    context,
-    finished,
-    make,
-    simulated,
-    stays_causal,
-)
+from .baseline_support import KMAX, context, finished, make, simulated, stays_causal
 
 CONFIDENCE = "hf_confidence"
 

@@ -53,15 +53,7 @@ def test_equal_survivals_go_to_shallow_positions_then_early_requests() -> None:
     survival = np.ones((3, 4))
     full = np.full(3, 4)
     ranked = [most_likely(survival, full, budget).tolist() for budget in (0, 1, 2, 3, 4, 8, 99)]
-    assert ranked == [
-        [0, 0, 0],
-        [1, 0, 0],
-        [1, 1, 0],
-        [1, 1, 1],
-        [2, 1, 1],
-        [3, 3, 2],
-        [4, 4, 4],
-    ]
+    assert ranked == [[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1], [2, 1, 1], [3, 3, 2], [4, 4, 4]]
 
 
 def test_a_drafts_place_does_not_depend_on_deeper_ones_of_its_request() -> None:

@@ -96,9 +96,7 @@ def test_the_curve_is_linear_between_its_knots_and_past_the_last():
 
 
 @given(
-    st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12),
-    st.integers(0, 400),
-    st.integers(0, 400),
+    st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12), st.integers(0, 400), st.integers(0, 400)
 )
 def test_more_tokens_never_take_less_time(heights, fewer, more):
     knots = [1 + 7 * i for i in range(len(heights))]

@@ -252,11 +252,7 @@ def stale_state(monkeypatch: pytest.MonkeyPatch) -> None:
         drafts = num_decode_draft_tokens_cpu
         accepted = forget(num_accepted_tokens, drafts)
         return build(
-            self,
-            *args,
-            num_accepted_tokens=accepted,
-            num_decode_draft_tokens_cpu=drafts,
-            **given,
+            self, *args, num_accepted_tokens=accepted, num_decode_draft_tokens_cpu=drafts, **given
         )
 
     monkeypatch.setattr(gdn_attn.GDNAttentionMetadataBuilder, "build", gdn)

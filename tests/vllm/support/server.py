@@ -142,10 +142,5 @@ def serving(
     }
     with running_server(command, environment, url, log, START_SECONDS) as process:
         yield Server(
-            url,
-            folder / "status.json",
-            folder / "trace",
-            folder / "control.json",
-            log,
-            process,
+            url, folder / "status.json", folder / "trace", folder / "control.json", log, process
         )

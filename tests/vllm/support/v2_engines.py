@@ -162,11 +162,7 @@ def _watch(jobs: list[Job], method: str, late: bool, options: dict[str, Any]) ->
 
 
 def _run(
-    jobs: list[Job],
-    method: str | None,
-    policy: Any,
-    stages: int,
-    options: dict[str, Any],
+    jobs: list[Job], method: str | None, policy: Any, stages: int, options: dict[str, Any]
 ) -> Observed:
     engine = _engine(method, options)
     engine.scheduler.decode_stagger = stages
