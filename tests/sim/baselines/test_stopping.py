@@ -30,20 +30,36 @@ def test_drafting_ends_after_the_first_draft_below_the_threshold() -> None:
     assert (plan.verify.tolist(), plan.draft_depth) == ([3], KMAX)
 
 
-def test_six_judged_drafts_of_both_kinds_move_the_threshold() -> None:
-    policy = make(CONFIDENCE)
-    step(policy, 0, [0.9, 0.8, 0.7, 0.6, 0.5], 5)
-    assert policy.threshold == 0.4  # five, all accepted
-    step(policy, 1, [0.45, 0.9, 0.9, 0.9, 0.9], 0)
-    # Accepted at .5 and above, rejected at .45: .5 tells them apart without an error.
-    assert policy.threshold == 0.5
+SHOWN = [0.9, 0.8, 0.7, 0.6, 0.5]
 
 
-def test_what_lies_behind_the_first_rejection_is_not_judged() -> None:
-    policy = make(CONFIDENCE)
-    step(policy, 0, [0.9, 0.8, 0.7, 0.6, 0.5], 4)
-    step(policy, 1, [0.99, 0.98, 0.97, 0.96, 0.95], 0)  # only .99 is judged
-    assert policy.threshold == 0.6
+@pytest.mark.parametrize(
+    ("options", "steps", "threshold"),
+    [
+        pytest.param({}, [(SHOWN, 5)], 0.4, id="five, all accepted"),
+        # Accepted at .5 and above, rejected at .45: .5 tells them apart without an error.
+        pytest.param({}, [(SHOWN, 5), ([0.45, *[0.9] * 4], 0)], 0.5, id="six of both kinds"),
+        # Only .99 is judged.
+        pytest.param(
+            {}, [(SHOWN, 4), ([0.99, 0.98, 0.97, 0.96, 0.95], 0)], 0.6, id="behind a rejection"
+        ),
+        # No trace of the rejected .9.
+        pytest.param(
+            {"window": 6},
+            [([0.9] * KMAX, 0)] * 10 + [([0.6, 0.6, 0.6, 0.3, 0.3], 3)] * 4,
+            0.6,
+            id="a bounded history",
+        ),
+        pytest.param({"refit": False}, [(SHOWN, 2)] * 20, 0.4, id="without refit"),
+    ],
+)
+def test_the_threshold_follows_what_was_judged(
+    options: dict[str, Any], steps: list[tuple[list[float], int]], threshold: float
+) -> None:
+    policy = make(CONFIDENCE, **options)
+    for number, (shown, accepted) in enumerate(steps):
+        step(policy, number, shown, accepted)
+    assert policy.threshold == threshold
 
 
 def test_missing_a_good_draft_weighs_three_times_a_bad_one_let_through() -> None:
@@ -78,22 +94,6 @@ def test_the_threshold_is_scikit_learns_roc_choice() -> None:
         false, true, thresholds = metrics.roc_curve(taken, shown)
         expected = thresholds[np.argmin(false + 3 * (1 - true))]
         assert cheapest_threshold(shown, taken) == pytest.approx(float(expected))
-
-
-def test_the_history_is_bounded() -> None:
-    policy = make(CONFIDENCE, window=6)
-    for number in range(10):
-        step(policy, number, [0.9] * KMAX, 0)
-    for number in range(10, 14):
-        step(policy, number, [0.6, 0.6, 0.6, 0.3, 0.3], 3)
-    assert policy.threshold == 0.6  # no trace of the rejected .9
-
-
-def test_without_refit_the_threshold_stays() -> None:
-    policy = make(CONFIDENCE, refit=False)
-    for number in range(20):
-        step(policy, number, [0.9, 0.8, 0.7, 0.6, 0.5], 2)
-    assert policy.threshold == 0.4
 
 
 def test_the_refitted_threshold_decides_from_the_next_step_on() -> None:

@@ -73,18 +73,18 @@ def test_recovery_is_the_beginning_of_the_first_fast_window():
     assert found.lost_seconds == pytest.approx(0.01 * slow / 2)
 
 
-def test_who_never_gets_fast_has_not_recovered():
-    found = recovery_of(segment([190] * 500), FIXED)
+@pytest.mark.parametrize(
+    "speeds",
+    [
+        pytest.param([190] * 500, id="never fast"),
+        pytest.param([200] * 100 + [150] * 400, id="fast for a while only"),
+        pytest.param([200] * (WINDOW - 1), id="shorter than the window"),
+    ],
+)
+def test_who_does_not_stay_fast_has_not_recovered(speeds):
+    found = recovery_of(segment(speeds), FIXED)
     assert (found.steps, found.seconds) == (None, None)
-    assert found.of_best_static == pytest.approx(0.95)
-
-
-def test_who_is_fast_for_a_while_only_has_not_recovered():
-    assert recovery_of(segment([200] * 100 + [150] * 400), FIXED).steps is None
-
-
-def test_a_segment_shorter_than_the_window_shows_no_recovery():
-    assert recovery_of(segment([200] * (WINDOW - 1)), FIXED).steps is None
+    assert found.of_best_static == pytest.approx(sum(speeds) / len(speeds) / 200)
 
 
 def test_nothing_emitted_is_nothing_to_compare():
@@ -113,24 +113,19 @@ def by_seed(*scores: tuple[float, ...]) -> list[list[Result]]:
     return [[run(score) for score in seed] for seed in scores]
 
 
-def test_a_k_that_is_ahead_in_every_seed_is_the_only_best() -> None:
-    static = by_seed((1.0, 1.5, 1.3), (2.0, 3.0, 2.6), (1.0, 1.49, 1.31))
-    assert best_static_ks(static, closed=True) == [1]
-
-
-def test_two_that_change_places_are_not_told_apart() -> None:
-    static = by_seed((1.0, 1.5, 1.49), (1.0, 1.48, 1.51), (1.0, 1.5, 1.48))
-    assert best_static_ks(static, closed=True) == [1, 2]
-
-
-def test_luck_that_all_k_share_hides_nothing() -> None:
-    luck = (1.0, 5.0, 0.2)
-    static = by_seed(*(tuple(each * score for score in (1.0, 1.2, 1.1)) for each in luck))
-    assert best_static_ks(static, closed=True) == [1]
-
-
-def test_one_seed_gives_its_best() -> None:
-    assert best_static_ks(by_seed((1.0, 1.2, 1.1999)), closed=True) == [1]
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        pytest.param([(1.0, 1.5, 1.3), (2.0, 3.0, 2.6), (1.0, 1.49, 1.31)], [1], id="ahead in all"),
+        pytest.param(
+            [(1.0, 1.5, 1.49), (1.0, 1.48, 1.51), (1.0, 1.5, 1.48)], [1, 2], id="places change"
+        ),
+        pytest.param([(1.0, 1.2, 1.1), (5.0, 6.0, 5.5), (0.2, 0.24, 0.22)], [1], id="shared luck"),
+        pytest.param([(1.0, 1.2, 1.1999)], [1], id="one seed"),
+    ],
+)
+def test_fixed_k_that_are_best_over_seeds(scores: list[tuple[float, ...]], best: list[int]) -> None:
+    assert best_static_ks(by_seed(*scores), closed=True) == best
 
 
 def test_spread_is_half_the_range_and_missing_figures_are_no_mean() -> None:
