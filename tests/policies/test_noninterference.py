@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, Mode, SpecPlan, check_policy
-from adaptive_spec.policy import Provenance, State, build_policy
-from adaptive_spec.step import FinishedStep, FloatArray, IntArray, StepContext
+from adaptive_spec.policy import Provenance, build_policy
+from adaptive_spec.policy_helpers import StatelessPolicy
+from adaptive_spec.step import FloatArray, IntArray, StepContext
 from adaptive_spec.testing.fake_engine import KMAX, capabilities
 from adaptive_spec.testing.noninterference import check_noninterference
 from tests.losslessness.exact import rules
@@ -98,7 +99,7 @@ class Options(msgspec.Struct, frozen=True):
     pass
 
 
-class Planted:
+class Planted(StatelessPolicy):
     """Verifies what a rule says."""
 
     name: ClassVar[str] = "planted"
@@ -124,18 +125,6 @@ class Planted:
         return SpecPlan(
             step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="planted"
         )
-
-    def observe(self, step: FinishedStep) -> None:
-        pass
-
-    def forget(self, slots: IntArray) -> None:
-        pass
-
-    def state(self) -> State:
-        return {}
-
-    def restore(self, state: State) -> None:
-        pass
 
 
 VERIFY = Capability(level=Level.VERIFY, max_draft_tokens=KMAX)

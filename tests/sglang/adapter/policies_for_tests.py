@@ -1,10 +1,11 @@
 """Policies that record what they are told, and ones that misbehave."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
 
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import FinishedStep, IntArray, Mode, SpecPlan, StepContext, StepOutcome
 
 
@@ -12,7 +13,7 @@ class Options(msgspec.Struct, frozen=True):
     pass
 
 
-class RecordingPolicy:
+class RecordingPolicy(StatelessPolicy):
     """Walks through the ladder, a step each; fails every `fails` steps."""
 
     name: ClassVar[str] = "recording"
@@ -50,8 +51,3 @@ class RecordingPolicy:
 
     def forget(self, slots: IntArray) -> None:
         self.freed += slots.tolist()
-
-    def state(self) -> Any:
-        return {}
-
-    def restore(self, state: Any) -> None: ...
