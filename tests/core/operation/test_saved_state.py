@@ -209,15 +209,20 @@ def test_a_switch_and_back_again_loses_nothing(tmp_path: Path) -> None:
     assert learned(target) == before
 
 
-def test_other_weights_drop_what_all_policies_have_learned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("another_runs", [False, True])
+def test_other_weights_drop_what_all_policies_have_learned(
+    tmp_path: Path, another_runs: bool
+) -> None:
     first = controller(tmp_path)
     run(first, 100, accepted=0)
     first.close()
     second = controller(tmp_path)
     assert second.policy.state()
-    second.switch(parse_switch({"policy": "static", "options": {"k": 1}}, source="test"))
+    if another_runs:
+        second.switch(parse_switch({"policy": "static", "options": {"k": 1}}, source="test"))
     second.start_over("weights are new")
-    second.switch(parse_switch({"policy": "goodput", "options": {}}, source="test"))
+    if another_runs:
+        second.switch(parse_switch({"policy": "goodput", "options": {}}, source="test"))
     assert not second.policy.state()
     second.close()
     assert not controller(tmp_path).policy.state()
