@@ -1,7 +1,5 @@
 """What tests of vLLM and of SGLang share: skips, one engine at a time, servers, two ranks."""
 
-from __future__ import annotations
-
 import importlib.util
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Small HTTP servers of a test's own."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Prompts of the bench models."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bad input is refused in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

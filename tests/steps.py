@@ -1,7 +1,5 @@
 """Steps for tests: what an engine says before one and after it, with plain values for the rest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -31,12 +29,7 @@ def context(batch: int = 1, capability: Capability | int = 5, **changes: Any) ->
     kmax = engine.max_draft_tokens
     slots: IntArray = np.array(changes.pop("slots", np.arange(batch)), dtype=np.int64)
     batch = len(slots)
-    integers = {
-        "context_tokens": 100,
-        "draft_available": kmax,
-        "draft_possible": kmax,
-        "task": -1,
-    }
+    integers = {"context_tokens": 100, "draft_available": kmax, "draft_possible": kmax, "task": -1}
     fields: dict[str, Any] = {
         "step": 0,
         "capability": engine,

@@ -1,7 +1,5 @@
 """What the table of `confidence_quality` says is what the records hold."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """From results to ratios, bars and a page."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

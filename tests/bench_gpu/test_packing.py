@@ -1,7 +1,5 @@
 """Packing for a machine without a network, as far as it goes without one's own network."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

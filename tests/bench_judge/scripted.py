@@ -1,7 +1,5 @@
 """Scripted engines of this process, and requests for them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -39,11 +37,7 @@ def engines(
 
 
 def serve(
-    engine: Any,
-    requests: int = 4,
-    tokens: int = 60,
-    prompt: int = 40,
-    records: str = "hazard:0.8",
+    engine: Any, requests: int = 4, tokens: int = 60, prompt: int = 40, records: str = "hazard:0.8"
 ) -> list[Work]:
     """Let so many requests be answered at once; return the steps."""
     played = lines(records, engine.kind.method, engine.kind.kmax)

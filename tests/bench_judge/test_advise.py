@@ -1,8 +1,6 @@
 """`advise` on a trace of the scripted engine, against that engine: the first draft's acceptance
 depends on K, and `advise` must not take one K's for another's."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A device charges for a pass, its drafts and its context."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """The judge's parts that need no engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """A real vLLM on the clock of a modelled H100: what a script cannot show."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

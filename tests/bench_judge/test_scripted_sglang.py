@@ -1,7 +1,5 @@
 """Scripted models under SGLang's real scheduler: what runs, what it costs, who decides."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace

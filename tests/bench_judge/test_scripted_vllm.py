@@ -1,7 +1,5 @@
 """The scripted worker does what vLLM's workers do, under vLLM's real scheduler."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import replace

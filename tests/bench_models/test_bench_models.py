@@ -1,7 +1,5 @@
 """The bench models: build, exactness of the expansion, prompts, sizes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

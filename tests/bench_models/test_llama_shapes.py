@@ -1,7 +1,5 @@
 """The bench models in the shapes people serve, at a reduced width: the same function."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

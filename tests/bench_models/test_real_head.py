@@ -1,7 +1,5 @@
 """The head that is trained on the real model's answers, with a target of random numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The parts of the real model that need neither its weights nor torch."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Any

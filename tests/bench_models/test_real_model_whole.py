@@ -1,7 +1,5 @@
 """The real model itself: 92 MB of the package index, so only in `make test-long`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,17 +1,11 @@
 """The tables, reproduced from the public data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from adaptive_spec.errors import DataError
-from benchmarks.validation import (
-    eagle3_by_batch,
-    leviathan,
-    specdecode_bench,
-)
+from benchmarks.validation import eagle3_by_batch, leviathan, specdecode_bench
 from benchmarks.validation.tables import Verdict, judged, reproduce
 
 

@@ -1,10 +1,22 @@
-from __future__ import annotations
+import gzip
+from collections import defaultdict
+from dataclasses import replace
 
-from benchmarks.validation import (
-    draft_length_audit,
-    tables,
-)
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptive_spec.errors import DataError
+from adaptive_spec.sim.hardware.base import Hardware
+from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
+from benchmarks.validation import draft_length_audit, tables
+from benchmarks.validation.aiconfigurator_silicon import steady_tpot
+from benchmarks.validation.halves import halves
+from benchmarks.validation.no_speculation import rows
 from benchmarks.validation.row import Row, cells_within, compared, mean_within
+from benchmarks.validation.table_files import numbers, read_table
+from tests.sim.acceptance.fake_records import data_of
 
 
 def row(published: float, simulated: float, label: str = "a row", **more: object) -> Row:
@@ -48,3 +60,88 @@ def test_a_best_k_that_costs_too_much_fails() -> None:
         False,
         False,
     ]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=20), st.integers(0, 99))
+def test_halves_split_the_records_evenly_in_number_and_length(lengths, seed):
+    records = [[0] * length for length in lengths]
+    data = replace(data_of(*records), labels=tuple(map(str, range(len(records)))))
+    first, second = halves(data, seed)
+    assert sorted(first.labels + second.labels) == sorted(data.labels)
+    assert 0 <= second.records - first.records <= 1
+    # Neighbours in length are split, so the totals differ by no more than the longest.
+    assert abs(int(first.lengths.sum()) - int(second.lengths.sum())) <= max(lengths) * 2
+    assert halves(data, seed)[0].labels == first.labels
+
+
+def test_one_record_can_not_be_halved():
+    with pytest.raises(ValueError, match="halved"):
+        halves(data_of([1, 0]), 0)
+
+
+@pytest.fixture(scope="module")
+def by_table(data) -> dict[str, list[Row]]:
+    found = defaultdict(list)
+    for row in rows(data):
+        found[row.table].append(row)
+    return found
+
+
+def test_five_pairs_of_gpu_and_model_are_within_a_tenth(by_table):
+    medians = {
+        table: float(np.median([abs(row.error) for row in found if row.counted]))
+        for table, found in by_table.items()
+        if any(row.counted for row in found)
+    }
+    assert len(medians) >= 5
+    assert max(medians.values()) <= 0.10, medians
+
+
+def test_rows_that_parameters_were_fitted_on_are_not_counted(by_table):
+    for found in by_table.values():
+        for row in found:
+            assert row.counted == (not row.note)
+    at_four = [row for row in by_table["Llama-3.1-70B FP8, H100, vLLM"] if "TP 4" in row.label]
+    assert len(at_four) == 15
+    assert not any(row.counted for row in at_four)
+
+
+def test_one_request_alone_takes_a_decode_step_per_token():
+    machine = hardware("h100-llama-8b")
+    assert steady_tpot(machine, 1, 1000, 100) == machine.verify_seconds(1, 1, 1050, 0, 0)
+
+
+def test_prompts_of_others_cost_more_the_shorter_the_outputs_are():
+    machine = hardware("h200-llama-8b")
+    long, short = (steady_tpot(machine, 32, 4000, output) for output in (1000, 100))
+    assert short > 1.5 * long
+
+
+def test_a_batch_does_not_outgrow_the_pool():
+    machine = hardware("rtx4090-llama-8b")
+    assert steady_tpot(machine, 1000, 4000, 4000) == steady_tpot(machine, 5000, 4000, 4000)
+
+
+@pytest.mark.parametrize("machine", ["rtx4090-llama-8b", "rtxpro6000-llama-8b"])
+def test_measured_operators_and_the_roofline_of_a_machine_agree(machine):
+    """Compared without the engine's overhead, of which the two assume different versions."""
+    measured, computed = hardware_profile(f"{machine}-measured"), hardware_profile(machine)
+    host = {profile.name: profile.overhead for profile in (measured, computed)}
+    for batch in (1, 16, 64):
+        ours, theirs = (
+            Hardware(profile).verify_seconds(batch, batch, 1000 * batch, 0, 0) - host[profile.name]
+            for profile in (computed, measured)
+        )
+        ours -= 4.8e-5 * batch
+        assert ours == pytest.approx(theirs, rel=0.15), batch
+
+
+def test_a_damaged_table_names_file_row_and_column(tmp_path):
+    path = tmp_path / "table.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n1,2\n3,x\n"))
+    frame = read_table(path, ("a", "b"))
+    with pytest.raises(DataError, match=r"table\.csv\.gz: row 3: 'b' is 'x', not a number"):
+        numbers(frame, path, "a", "b")
+    with pytest.raises(DataError, match=r"table\.csv\.gz: no column 'c'; it has a, b"):
+        read_table(path, ("c",))

@@ -1,7 +1,5 @@
 """No world makes the controller raise, fail open on a legal step, or grow without end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,14 +10,8 @@ from adaptive_spec.policies.kernels import select_kernel
 from adaptive_spec.policy import Policy, available_policies, build_policy
 from adaptive_spec.testing.memory_footprint import memory_footprint
 from tests.chaos.world import EVERYTHING, NOTHING, Costs, World
+from tests.policies.test_contract import OPTIONS
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "llama_p_min": {"p_min": 0.5},
-    "batch_table": {"table": [[1, 2, 4], [3, 8, 1]]},
-    "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
-    "trtllm_schedule": {"schedule": [[3, 4], [8, 1]]},
-    "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
-}
 WORLDS, STEPS, FEW_STEPS = 16, 1_250, 300
 """With all other policies 3 x 10^4 steps."""
 MOST_VALUES = 90_000

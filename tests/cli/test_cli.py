@@ -1,7 +1,5 @@
 """The command as a user calls it: a process, its output and its exit status."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -12,11 +10,11 @@ import pytest
 
 import adaptive_spec
 from adaptive_spec.commands import cli
+from adaptive_spec.commands.demo import MODELS, SCRIPT, demo_script
+from adaptive_spec.errors import AdaptiveSpecError
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
-OURS = [
-    *("goodput", "linucb", "off", "regression", "static", "thompson", "ucb"),
-]
+OURS = [*("goodput", "linucb", "off", "regression", "static", "thompson", "ucb")]
 BASELINES = [
     *("acceptance_adaptive_k", "arctic_suffix", "banditspec_exp3", "banditspec_ucb"),
     *("batch_table", "cascade", "hf_confidence", "hf_heuristic", "llama_p_min", "lookup_rule"),
@@ -321,3 +319,21 @@ def assert_one_line_error(result: subprocess.CompletedProcess[str]) -> None:
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_finds_the_checkout_around_a_folder(tmp_path):
+    for file in (SCRIPT, MODELS):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    inside = tmp_path / "docs"
+    assert demo_script([inside, tmp_path]) == tmp_path / SCRIPT
+
+
+def test_says_where_the_demo_is_if_this_is_no_checkout(tmp_path):
+    with pytest.raises(AdaptiveSpecError, match="run this command in a clone"):
+        demo_script([tmp_path])
+
+
+def test_this_checkout_has_a_demo(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert demo_script().is_file()

@@ -1,7 +1,5 @@
 """What a new user types in the first hour."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -89,14 +87,10 @@ def test_the_doctor_ends_with_a_verdict_that_a_dockerfile_can_use(found, engine,
     assert ok is ready
 
 
-def test_top_takes_host_and_port():
+@pytest.mark.parametrize("place", ["localhost:1", "1"])
+def test_top_takes_host_and_port(place: str):
     with pytest.raises(DataError, match=r"http://localhost:1/v1/adaptive_spec: no answer"):
-        StatusSource("localhost:1").read()
-
-
-def test_top_takes_a_port():
-    with pytest.raises(DataError, match=r"http://localhost:1/v1/adaptive_spec: no answer"):
-        StatusSource("1").read()
+        StatusSource(place).read()
 
 
 def test_a_server_refuses_a_static_k_beyond_its_largest():

@@ -1,7 +1,5 @@
 """`adaptive-spec top` against a small HTTP server and status files."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Hostile content is one line of error, never a crash, a hang or a traceback of another kind."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Bad input gets one line that names the key and the remedy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -54,15 +52,7 @@ def test_files_are_read_as_yaml_or_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "mode: [",
-        "just text",
-        "",
-        "- a\n- b",
-        "- " * 100_000,
-        "seed: " + "9" * 6000,
-        "\x00",
-    ],
+    ["mode: [", "just text", "", "- a\n- b", "- " * 100_000, "seed: " + "9" * 6000, "\x00"],
     ids=range(7),
 )
 def test_a_damaged_file_is_one_error_that_names_it(text: str, tmp_path: Path) -> None:

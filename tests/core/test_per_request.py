@@ -1,7 +1,5 @@
 """Slots are bounded by the requests alive and never reused at once; their rows can be reset."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,15 +1,20 @@
-from __future__ import annotations
-
 import asyncio
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
+from rich.console import Console
 
 from benchmarks.bench_pair.prompts import Job
-from demo.act_one import Second
+from demo import preview
+from demo.act_one import Phase, Second
+from demo.arms import ROOT, Files, parse_arm, serve_command, server_environment
 from demo.page import HTML, Page
 from demo.servers import free_ports
+from demo.status import mean_k
 from demo.traffic import Answer
 
 
@@ -48,3 +53,97 @@ def test_a_saved_page_holds_all_answers_and_no_text_ends_its_script(tmp_path: Pa
     saved = json.loads(line.removeprefix("const saved = ").removesuffix(";"))
     assert [each["kind"] for each in saved["answers"]] == ["chat", "edit", "story"]
     assert html.count("</script>") == 1
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(models=tmp_path / "models", output=tmp_path / "out")
+
+
+def option(command: list[str], name: str) -> dict[str, object]:
+    value: dict[str, object] = json.loads(command[command.index(name) + 1])
+    return value
+
+
+def test_arms_differ_only_in_speculation(files: Files) -> None:
+    none, static, ours = (
+        serve_command(parse_arm(name), 8000, files) for name in ("none", "k2", "goodput")
+    )
+    assert static[: len(none)] == none
+    assert ours[: len(none)] == none
+    assert "--speculative-config" not in none
+    assert option(static, "--speculative-config")["num_speculative_tokens"] == 2
+    assert option(ours, "--speculative-config")["num_speculative_tokens"] == 6
+    assert "--additional-config" not in static
+    config = option(ours, "--additional-config")["adaptive_spec"]
+    assert config == {
+        "policy": "goodput",
+        "status_file": str(files.status),
+        "trace": {"directory": str(files.trace)},
+    }
+
+
+def test_no_arm_inherits_a_configuration_of_ours() -> None:
+    environment = server_environment(
+        {"ADAPTIVE_SPEC_CONFIG": "elsewhere.yaml", "PYTHONPATH": "mine", "HOME": "/home"}
+    )
+    assert "ADAPTIVE_SPEC_CONFIG" not in environment
+    assert environment["HOME"] == "/home"
+    assert environment["PYTHONPATH"] == f"{ROOT}:mine"
+
+
+async def shown_until(console: Console, seen: Callable[[], bool]) -> str:
+    """Return what a console shows while servers start, which takes until this text is seen."""
+    assert isinstance(console.file, io.StringIO)
+    async with preview.shown(console):
+        for _ in range(600):
+            if seen():
+                break
+            await asyncio.sleep(0.1)
+    return console.file.getvalue()
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=118)
+
+
+def test_a_simulated_server_is_seen_and_its_k_falls_with_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preview, "PHASES", ((1, 3.0), (128, 3.0)))
+    phases: dict[int, Phase] = {}
+    changed = preview.PhaseView.changed
+
+    def note(view: preview.PhaseView, phase: Phase) -> None:
+        phases[phase.concurrency] = phase
+        changed(view, phase)
+
+    monkeypatch.setattr(preview.PhaseView, "changed", note)
+    shown = asyncio.run(
+        shown_until(terminal(), lambda: 128 in phases and phases[128].counts["steps"] > 50)
+    )
+    assert preview.TITLE in shown
+    assert mean_k(phases[128].counts) < mean_k(phases[1].counts)
+
+
+def test_without_a_terminal_nothing_is_simulated() -> None:
+    console = Console(file=io.StringIO())
+
+    async def starting() -> None:
+        async with preview.shown(console):
+            await asyncio.sleep(0.1)
+
+    asyncio.run(starting())
+    assert console.file.getvalue() == ""
+
+
+def test_a_fault_of_the_simulation_is_said_and_the_servers_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def faulty() -> None:
+        raise OSError("no such profile")
+
+    monkeypatch.setattr(preview, "simulated_server", faulty)
+    console = terminal()
+    shown = asyncio.run(shown_until(console, lambda: bool(console.file.tell())))
+    assert "no such profile" in shown

@@ -1,7 +1,5 @@
 """Processes are started, paused and ended; none of them is a vLLM."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -5,8 +5,6 @@ depend on it: the chance of that, given these drafts, is the ratio that they hav
 come after them. So the contract and the labels are those of ordinary verification.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

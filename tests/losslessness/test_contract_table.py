@@ -4,8 +4,6 @@ Joint laws by enumeration: three tokens, two drafts, two requests, 20 random pai
 is the largest total variation distance among them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

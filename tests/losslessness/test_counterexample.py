@@ -1,7 +1,5 @@
 """The worked counterexample of docs/losslessness.md has the numbers that it says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

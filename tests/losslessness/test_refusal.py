@@ -1,7 +1,5 @@
 """Policies for greedy drafts only are refused where drafts are sampled."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

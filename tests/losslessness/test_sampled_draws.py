@@ -7,8 +7,6 @@ What this can't see: a budget that follows the live confidences of a whole batch
 requests by about one part in the batch's size, or in its root at a knife's edge. Enumeration does.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Each has learned something first: what is checked is the policy at work, through the `Controller`.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.losslessness.exact.joint_law import enumerate_batch

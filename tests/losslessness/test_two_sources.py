@@ -4,8 +4,6 @@ A request verifies the drafter's sampled drafts against q, or looked-up ones as 
 distribution with all its weight on one token. Emitted text decides what is looked up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -52,9 +50,7 @@ def two_rounds(policy: Callable[[], Policy]) -> list[Found]:
 
 
 @pytest.mark.parametrize("rule", [rules.all_of_it, rules.trim, rules.stale_multiplier])
-def test_a_source_chosen_by_emitted_text_is_exact_under_any_trim(
-    rule: Rule,
-) -> None:
+def test_a_source_chosen_by_emitted_text_is_exact_under_any_trim(rule: Rule) -> None:
     results = two_rounds(lambda: TwoSources(by_the_text, rule))
     assert bias(results) < EXACT
     assert {each.sources for each in results} == {2}

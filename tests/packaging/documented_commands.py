@@ -1,7 +1,5 @@
 """The commands that README.md and docs/ show, and where they are executed, or why not."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

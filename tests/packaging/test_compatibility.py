@@ -1,7 +1,5 @@
 """docs/will_it_work.md says "executed" only where a test ran: each cell has tests that exist."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

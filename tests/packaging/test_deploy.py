@@ -1,7 +1,5 @@
 """The files of deploy/ fit together, and what they give to adaptive-spec is valid."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

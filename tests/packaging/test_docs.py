@@ -1,7 +1,5 @@
 """README.md and docs/ agree with the code, and every kept result stands on a page."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re
@@ -194,3 +192,19 @@ def test_the_sites_search_dialog_has_a_name():
 def test_a_user_finds_answers_by_the_words_he_has():
     words = "crash disaggregated overhead privacy rollback runbook warm-up".split()
     assert [word for word in words if word not in PAGES["operate.md"].lower()] == []
+
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def test_every_benchmark_says_what_it_serves() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "."], cwd=FOLDER, capture_output=True, text=True, check=True
+    ).stdout.split()
+    here = {Path(file).parts[0] for file in tracked} - {"README.md"}
+    listed = set()
+    for row in re.findall(r"^\| (`.*?`) \|", (FOLDER / "README.md").read_text(), re.MULTILINE):
+        names = re.findall(r"`(.*?)`", row)
+        stem = names[0].partition(".")[0]
+        listed |= {(stem + n if n.startswith(".") else n).rstrip("/") for n in names}
+    assert here == listed

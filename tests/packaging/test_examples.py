@@ -1,7 +1,5 @@
 """The examples for researchers run as they stand."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

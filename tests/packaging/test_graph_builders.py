@@ -1,7 +1,5 @@
 """What scripts/recipes.py reads of attention backends; a change of their text is noticed."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

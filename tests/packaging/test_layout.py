@@ -1,7 +1,5 @@
 """What is installed is what stands in the tree, and nothing but `adaptive_spec` is importable."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The wheel, built as RELEASING.md says, and used with the source out of sight."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@ Not the simulator: requests of a few kinds with known hazards, a known cost, C r
 running. Truth is known, so a policy can be held against the best fixed K.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple

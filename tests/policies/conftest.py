@@ -1,7 +1,5 @@
 """Kernels in either form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Steps of a batch of eight that ran, for policies that learn from them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from adaptive_spec import Level

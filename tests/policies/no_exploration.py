@@ -1,7 +1,5 @@
 """Planned policies that run nothing but what the planner wants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ Options come over HTTP into the thread that schedules, and states come from file
 peak of allocations, time the number of executed lines of this package.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -1,7 +1,5 @@
 """goodput finds the best K again after step times have changed, and soon after a cold start."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every shipped policy keeps the contract; broken ones are told apart."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

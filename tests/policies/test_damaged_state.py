@@ -3,8 +3,6 @@
 States are read from files that people and other versions write, so anything may stand anywhere.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math

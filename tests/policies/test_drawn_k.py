@@ -1,7 +1,5 @@
 """`static` with draws: the recorded propensities are the probabilities that K had."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,37 +1,28 @@
 """Rules that bias sampled output are found out by two worlds, and sound ones pass.
 
-The rules are those of the table in the losslessness contract. Which of them are biased is computed
-here by itself: the joint law of two requests' output, by exact enumeration.
+The rules are those of the table in the losslessness contract, for any batch and depth. Which of
+them are biased is computed: the joint law of two requests' output, by exact enumeration.
 """
 
-from __future__ import annotations
-
-import itertools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, Mode, SpecPlan, check_policy
-from adaptive_spec.policy import Provenance, State, build_policy
-from adaptive_spec.step import (
-    FinishedStep,
-    FloatArray,
-    IntArray,
-    StepContext,
-)
+from adaptive_spec.policy import Provenance, build_policy
+from adaptive_spec.policy_helpers import StatelessPolicy
+from adaptive_spec.step import FloatArray, IntArray, StepContext
 from adaptive_spec.testing.fake_engine import KMAX, capabilities
 from adaptive_spec.testing.noninterference import check_noninterference
+from tests.losslessness.exact import rules
+from tests.losslessness.exact.rules import leading
+from tests.losslessness.test_contract_table import EXACT, bias, found_for
 
 Rule = Callable[[FloatArray], IntArray]
 """[B, depth] confidence -> [B] K, before the drafts at hand limit it."""
-
-
-def leading(chosen: Any) -> IntArray:
-    count: IntArray = np.asarray(chosen).cumprod(axis=1).sum(axis=1).astype(np.int64)
-    return count
 
 
 def best(values: FloatArray, number: int) -> IntArray:
@@ -108,7 +99,7 @@ class Options(msgspec.Struct, frozen=True):
     pass
 
 
-class Planted:
+class Planted(StatelessPolicy):
     """Verifies what a rule says."""
 
     name: ClassVar[str] = "planted"
@@ -134,18 +125,6 @@ class Planted:
         return SpecPlan(
             step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="planted"
         )
-
-    def observe(self, step: FinishedStep) -> None:
-        pass
-
-    def forget(self, slots: IntArray) -> None:
-        pass
-
-    def state(self) -> State:
-        return {}
-
-    def restore(self, state: State) -> None:
-        pass
 
 
 VERIFY = Capability(level=Level.VERIFY, max_draft_tokens=KMAX)
@@ -196,9 +175,7 @@ class TakesOther(Planted):
         assert context.lookup_available is not None
         unsure = np.nan_to_num(context.confidence[:, self._position], nan=1.0) < 0.5
         return msgspec.structs.replace(
-            made,
-            from_lookup=unsure,
-            verify=np.where(unsure, context.lookup_available, made.verify),
+            made, from_lookup=unsure, verify=np.where(unsure, context.lookup_available, made.verify)
         )
 
 
@@ -222,69 +199,11 @@ def test_a_policy_whose_copy_shares_its_random_generator_is_told_to_change() -> 
         )
 
 
-# ------------------------------------------------------------------ the criterion itself
-
-TOKENS, DEPTH = 3, 2
-Distributions = dict[tuple[int, ...], FloatArray]
-"""Of the next token, by the tokens so far."""
-
-
-def random_model(random: np.random.Generator) -> Distributions:
-    prefixes = [(), *((token,) for token in range(TOKENS))]
-    return {prefix: random.dirichlet(np.full(TOKENS, 0.7)) for prefix in prefixes}
-
-
-def law_of(model: Distributions) -> FloatArray:
-    """[3, 3] of two tokens."""
-    return np.array([model[()][first] * model[(first,)] for first in range(TOKENS)])
-
-
-def output_given(x: tuple[int, ...], k: int, q: Distributions, p: Distributions) -> FloatArray:
-    """[3, 3] law of two output tokens if k of the drafts x are verified."""
-    whole = law_of(p)
-    if k == 0:
-        return whole
-    result = np.zeros((TOKENS, TOKENS))
-    first = x[0]
-    accepted = min(1.0, p[()][first] / q[()][first])
-    residual = np.maximum(p[()] - q[()], 0.0)
-    residual = residual / residual.sum() if residual.sum() else residual
-    for token in range(TOKENS):
-        result[token] += (1.0 - accepted) * residual[token] * p[(token,)]
-    after, draft = p[(first,)], q[(first,)]
-    if k == 1:
-        result[first] += accepted * after
-        return result
-    second = min(1.0, after[x[1]] / draft[x[1]])
-    rest = np.maximum(after - draft, 0.0)
-    rest = rest / rest.sum() if rest.sum() else rest
-    result[first] += accepted * (1.0 - second) * rest
-    result[first, x[1]] += accepted * second
-    return result
-
-
-def bias(rule: Rule, random: np.random.Generator) -> float:
-    """Total variation distance between the joint law of two requests' output and the target's."""
-    q = [random_model(random) for _ in range(2)]
-    p = [random_model(random) for _ in range(2)]
-    joint = np.zeros((TOKENS,) * 4)
-    for drawn in itertools.product(range(TOKENS), repeat=2 * DEPTH):
-        x = [drawn[:DEPTH], drawn[DEPTH:]]
-        confidence = np.array([[q[i][()].max(), q[i][(x[i][0],)].max()] for i in range(2)])
-        chance = np.prod([q[i][()][x[i][0]] * q[i][(x[i][0],)][x[i][1]] for i in range(2)])
-        k = rule(confidence)
-        laws = [output_given(x[i], int(k[i]), q[i], p[i]) for i in range(2)]
-        joint += chance * np.multiply.outer(laws[0], laws[1])
-    return float(np.abs(joint - np.multiply.outer(law_of(p[0]), law_of(p[1]))).sum() / 2.0)
-
-
 @pytest.mark.parametrize("rule", SOUND.values(), ids=SOUND)
 def test_the_joint_law_of_a_sound_rule_is_the_targets(rule: Rule) -> None:
-    random = np.random.default_rng(3)
-    assert max(bias(rule, random) for _ in range(40)) < 1e-12
+    assert bias(found_for(lambda: rules.Planted(rule))) < EXACT
 
 
 @pytest.mark.parametrize("rule", BIASED.values(), ids=BIASED)
 def test_the_joint_law_of_a_biased_rule_is_not(rule: Rule) -> None:
-    random = np.random.default_rng(3)
-    assert max(bias(rule, random) for _ in range(40)) > 0.01
+    assert bias(found_for(lambda: rules.Planted(rule))) > 0.005

@@ -1,7 +1,5 @@
 """off, static and batch_table do what their names say."""
 
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec import Capability, Level, Mode, build_policy

@@ -1,7 +1,5 @@
 """Comparison of a kernel's two forms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ A start takes 15 to 50 s, so each configuration is started once and many cases r
 is alive at a time.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

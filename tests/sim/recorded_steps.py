@@ -1,7 +1,5 @@
 """Step records as traces hold them, for tests that write their own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small simulated server with plain costs, for tests of the engine loop."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`adaptive-spec breakeven` on the trace of a server whose step times are known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

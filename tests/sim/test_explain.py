@@ -1,7 +1,5 @@
 """A recorded switch-off is explained by the beliefs behind it, right or wrong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

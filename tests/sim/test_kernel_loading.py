@@ -1,7 +1,5 @@
 """Only policies that use compiled loops load them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -29,11 +27,7 @@ finally:
 )
 def test_numba_is_imported_iff_a_policy_uses_kernels(policies: str, expected: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _REPLAY],
-        input=policies,
-        capture_output=True,
-        text=True,
-        timeout=300,
+        [sys.executable, "-c", _REPLAY], input=policies, capture_output=True, text=True, timeout=300
     )
     assert done.stdout.splitlines()[-1:] == [expected], done.stderr
 

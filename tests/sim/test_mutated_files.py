@@ -3,8 +3,6 @@
 `pytest -m long tests/sim/test_mutated_files.py -s` prints how many of 1,000 mutations were refused.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

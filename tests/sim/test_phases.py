@@ -1,7 +1,5 @@
 """Acceptance that changes at a time, for all requests at once."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import msgspec

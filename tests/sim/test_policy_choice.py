@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.errors import PolicyError
@@ -28,16 +26,14 @@ def test_name_and_options_are_read(text, name, options):
     assert (choice.text, choice.name, choice.options) == (text, name, options)
 
 
-def test_an_option_without_a_value_is_named():
-    with pytest.raises(PolicyError, match="'confidence' is not key=value"):
-        parse_policy("goodput:prior_hazard=0.9,confidence")
-
-
-def test_a_colon_without_options_is_named():
-    with pytest.raises(PolicyError, match="nothing follows the colon"):
-        parse_policy("static:")
-
-
-def test_an_unknown_option_is_named_when_built():
-    with pytest.raises(PolicyError, match=r"static.*`kk`.*keys are k"):
-        parse_policy("static:kk=3").build(0)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("goodput:prior_hazard=0.9,confidence", "'confidence' is not key=value"),
+        ("static:", "nothing follows the colon"),
+        ("static:kk=3", r"static.*`kk`.*keys are k"),
+    ],
+)
+def test_what_is_wrong_is_named(text, said):
+    with pytest.raises(PolicyError, match=said):
+        parse_policy(text).build(0)

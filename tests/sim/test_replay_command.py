@@ -1,7 +1,5 @@
 """`adaptive-spec replay` as a user calls it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A drafter and a look-up beside it, from the file to the throughput."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The stand-in, imported afresh for each test, with the hook in front of its import."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`adaptive-spec trtllm ...`, and what the doctor says."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

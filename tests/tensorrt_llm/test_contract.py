@@ -1,7 +1,5 @@
 """The contract is found in a tree that keeps it, and every way of breaking it is named."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

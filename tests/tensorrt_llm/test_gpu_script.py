@@ -1,7 +1,5 @@
 """benchmarks/tensorrt_llm_gpu.py, as far as it goes without a GPU: arguments and arithmetic."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
@@ -105,8 +103,7 @@ def test_without_tensorrt_llm_it_says_so(script: Any, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [[], ["--model", "x"], ["--model", "x", "--draft-model", "y", "--loads", "0"]],
+    "arguments", [[], ["--model", "x"], ["--model", "x", "--draft-model", "y", "--loads", "0"]]
 )
 def test_wrong_arguments_are_refused(
     script: Any, arguments: list[str], capsys: pytest.CaptureFixture[str]

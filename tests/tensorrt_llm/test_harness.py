@@ -1,7 +1,5 @@
 """`make test-trtllm`: on the installed package where there is one, and on the stand-in."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

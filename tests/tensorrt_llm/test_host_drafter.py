@@ -1,7 +1,5 @@
 """The 1.2.x route: a drafter that is given to the LLM API, nothing patched."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 from collections.abc import Callable
@@ -48,12 +46,7 @@ def run(
 ) -> Any:
     """Requests whose text repeats itself, or never, by their first token."""
     traffic = Traffic(
-        trt,
-        3,
-        iterations=600,
-        rate=0.15,
-        first_tokens=first_tokens,
-        longest_prompt=longest_prompt,
+        trt, 3, iterations=600, rate=0.15, first_tokens=first_tokens, longest_prompt=longest_prompt
     )
     with_companion = drafter.companion if companion else None
     executor = run_executor(host_executor(trt, traffic, drafter, with_companion, kmax=KMAX))

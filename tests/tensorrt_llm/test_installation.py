@@ -1,7 +1,5 @@
 """The start-up hook: written on request, inert when not asked for, active in spawned workers."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The one-engine route on the stand-in: what runs, what is learned, what is refused to run."""
 
-from __future__ import annotations
-
 import gc
 import random
 import weakref

@@ -1,7 +1,5 @@
 """Ranks as threads: all run the same K, whatever goes wrong on one of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ The first engine takes about 15 s, later ones half a second. Each is built once 
 many cases run in it, and only one is alive at a time.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -5,8 +5,6 @@ made the capture of full graphs fail. vLLM's own managers list the graphs here, 
 `prepare_inputs_to_capture` makes the dummy batch of each. Nothing is captured.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect
@@ -80,10 +78,7 @@ def test_dummy_batches_fit_the_graphs_of_target_and_mtp_drafter(
     assert LADDER in missing or loops_by_k
     as_target: dict[str, Any] = {"kind": drafters_manager, "varlen_decode": varlen}
     as_drafter: dict[str, Any] = {"kind": drafters_manager}
-    graphs = [
-        gpu.graphs_of(config, **as_target),
-        gpu.graphs_of(config, **as_drafter),
-    ]
+    graphs = [gpu.graphs_of(config, **as_target), gpu.graphs_of(config, **as_drafter)]
     if kmax > 1:  # vLLM has no decode loop otherwise
         one_token = dict(mode="FULL_DECODE_ONLY", decode_query_len=1)
         graphs.append(gpu.graphs_of(config, **as_drafter, **one_token))

@@ -1,7 +1,5 @@
 """Context and outcome from a fake scheduler: limits, labels, bookkeeping. No engine."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A drafter that is of no use any more is switched off by `goodput` itself, and on again later."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,11 +37,7 @@ def test_goodput_leaves_a_useless_drafter_out_and_tries_it_again(
 ) -> None:
     import torch
 
-    adaptive = {
-        "policy": "goodput",
-        "kernel": "numpy",
-        "fail_open": PATIENT,
-    }
+    adaptive = {"policy": "goodput", "kernel": "numpy", "fail_open": PATIENT}
     engine = shelf.get()
     expected = {turn: engine.run(jobs(turn)) for turn in range(4)}
 

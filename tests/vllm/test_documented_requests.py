@@ -1,7 +1,5 @@
 """Commands of README.md and docs/ that need a running vLLM, executed against one."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -73,10 +71,7 @@ def test_commands_read_the_server(switched: Server, command: str) -> None:
     switched.ask("/v1/adaptive_spec", {"policy": "goodput", "options": {}})
     for prompt in prompts(2, 5):
         switched.complete(prompt)
-    options, said = {
-        "top": (("--once",), "mean K"),
-        "breakeven": ((), "At 1 requests of "),
-    }[name]
+    options, said = {"top": (("--once",), "mean K"), "breakeven": ((), "At 1 requests of ")}[name]
     main = "from adaptive_spec.commands.cli import main; main()"
     run = [sys.executable, "-c", main, name, *arguments, *options, "--key", API_KEY]
     done = subprocess.run(run, capture_output=True, text=True)

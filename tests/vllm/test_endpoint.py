@@ -1,7 +1,5 @@
 """The switch over HTTP answers with one line, whatever is sent; no engine runs here."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

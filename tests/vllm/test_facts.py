@@ -3,8 +3,6 @@
 Of versions that are not installed, the source is read, from their wheels.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from pathlib import Path

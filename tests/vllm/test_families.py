@@ -4,8 +4,6 @@ Each family is a small checkpoint that vLLM's own code loads (support/family_che
 its CPU build lacks for hybrids is mended for these tests (support/cpu_operators.py).
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -26,11 +26,7 @@ pytestmark = [pytest.mark.http, pytest.mark.long]
 TEXTS = prompts(16, 41)
 PATH = "/v1/adaptive_spec"
 FAULTY = "faulty_policies:FaultyPolicy"
-KINDS = {
-    "raises": "plan raised RuntimeError",
-    "sleeps": "plan took",
-    "burns": "plan took",
-}
+KINDS = {"raises": "plan raised RuntimeError", "sleeps": "plan took", "burns": "plan took"}
 
 
 class Load:

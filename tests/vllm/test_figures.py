@@ -1,7 +1,5 @@
 """The file by which an engine's figures reach the API server; no engine runs here."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -4,8 +4,6 @@ Real configurations of vLLM, vLLM's own reading of the schedule, and its own cho
 batch; the engine runs on CPU at the level a GPU would have. No graph is captured here.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Iterable
@@ -14,12 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_graphs import (
-    ON_GPU,
-    graph_for,
-    graph_mode,
-    switched_on,
-)
+from gpu_graphs import ON_GPU, graph_for, graph_mode, switched_on
 from hypothesis import given
 from hypothesis import strategies as st
 from varlen_workers import Gpu
@@ -198,12 +191,7 @@ class TestConfiguration:
 
     @pytest.mark.parametrize(
         "changes",
-        [
-            {"runner": "V1"},
-            {"ranks": 2},
-            {"graphs": "PIECEWISE"},
-            {"graphs": "NONE"},
-        ],
+        [{"runner": "V1"}, {"ranks": 2}, {"graphs": "PIECEWISE"}, {"graphs": "NONE"}],
         ids=lambda changes: "-".join(map(str, changes.values())),
     )
     def test_elsewhere_no_schedule_is_put_in(self, gpu: Gpu, changes: dict[str, Any]) -> None:

@@ -1,7 +1,5 @@
 """The level that CUDA graphs give, on a real engine: one K per batch, out of the ladder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Greedy output is token-identical to no speculation while K changes at every step."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A real `vllm serve` with the plugin: requests, hints, status file, trace."""
 
-from __future__ import annotations
-
 import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

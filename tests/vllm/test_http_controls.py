@@ -1,7 +1,5 @@
 """The operator's controls and figures on a running server: endpoint, control file, /metrics."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Many clients of one server: some leave in mid-stream, the operator switches all the time."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import random

@@ -1,7 +1,5 @@
 """Installed but not enabled, or only watching: vLLM behaves exactly as without us."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

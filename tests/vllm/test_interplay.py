@@ -1,7 +1,5 @@
 """Other features of vLLM beside speculation: pauses, new weights, LoRA, what vLLM refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """For how many drafts there are KV blocks, in a fake pool of blocks of 16 tokens."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,39 +44,26 @@ def limits(
     return None if found is None else found.tolist()
 
 
-def test_with_blocks_for_everybody_nothing_is_limited() -> None:
-    assert limits([16, 16, 16], free=3) is None
-
-
-def test_only_those_whose_drafts_begin_a_block_are_cut() -> None:
-    # The second fills its block exactly; the others have room in theirs.
-    assert limits([20, 32, 25], free=0) == [4, 0, 4]
-
-
-def test_drafts_fill_what_is_left_of_the_block() -> None:
-    assert limits([30], free=0) == [2]
-
-
-def test_free_blocks_go_to_the_first_in_line() -> None:
-    assert limits([16, 16, 31], free=2) == [4, 4, 1]
-    assert limits([16, 16, 31], free=1) == [4, 0, 1]
-
-
-def test_lookahead_is_taken_whatever_k_is() -> None:
-    assert limits([10], free=0, lookahead=4, held=[1]) == [2]
-
-
-def test_where_even_the_bonus_token_finds_no_block_nothing_is_cut() -> None:
-    assert limits([17, 10], free=0, held=[1, 1]) is None
-
-
-def test_prompts_of_the_same_step_come_first() -> None:
-    assert limits([16, 16], free=4, prompt=30) == [4, 0]
-    assert limits([16, 16], free=5, prompt=30) is None
-
-
-def test_nobody_goes_beyond_the_models_length() -> None:
-    assert limits([30], free=0, max_model_len=32) == [4]
+@pytest.mark.parametrize(
+    ("tokens", "free", "options", "allowed"),
+    [
+        pytest.param([16, 16, 16], 3, {}, None, id="blocks for everybody"),
+        # The second fills its block exactly; the others have room in theirs.
+        pytest.param([20, 32, 25], 0, {}, [4, 0, 4], id="only those who begin a block"),
+        pytest.param([30], 0, {}, [2], id="what is left of the block"),
+        pytest.param([16, 16, 31], 2, {}, [4, 4, 1], id="free ones to the first in line"),
+        pytest.param([16, 16, 31], 1, {}, [4, 0, 1], id="one to the first in line"),
+        pytest.param([10], 0, {"lookahead": 4, "held": [1]}, [2], id="lookahead whatever K is"),
+        pytest.param([17, 10], 0, {"held": [1, 1]}, None, id="none even for the bonus token"),
+        pytest.param([16, 16], 4, {"prompt": 30}, [4, 0], id="prompts come first"),
+        pytest.param([16, 16], 5, {"prompt": 30}, None, id="prompts and drafts fit"),
+        pytest.param([30], 0, {"max_model_len": 32}, [4], id="not beyond the model's length"),
+    ],
+)
+def test_drafts_are_limited_by_blocks(
+    tokens: list[int], free: int, options: dict[str, Any], allowed: list[int] | None
+) -> None:
+    assert limits(tokens, free, **options) == allowed
 
 
 @pytest.mark.parametrize("free", range(6))

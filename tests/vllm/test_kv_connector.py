@@ -3,8 +3,6 @@
 vLLM's ExampleConnector stands in for NIXL and LMCache: the scheduler treats all of them alike.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +50,7 @@ def test_decode_instance_continues_what_the_prefill_instance_began(
 ) -> None:
     expected = shelf.get(**ROOMY).run(crowd())
     prefill = shelf.get(
-        "eagle",
-        adaptive=RANDOM,
-        kv_transfer_config=connected(tmp_path, "kv_producer"),
-        **ROOMY,
+        "eagle", adaptive=RANDOM, kv_transfer_config=connected(tmp_path, "kv_producer"), **ROOMY
     )
     assert not hasattr(prefill.scheduler, "adaptive_spec"), "a prefill instance is left alone"
     prefill.run(crowd(tokens=1))

@@ -1,7 +1,5 @@
 """Look-ups in the text of requests: what is found, how long it may take, and what follows of it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

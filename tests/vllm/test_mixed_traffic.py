@@ -5,8 +5,6 @@ policy and mode, pauses, new weight versions. Each answer that isn't sampled is 
 one of an engine without speculation.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """OFF-cold: the drafter does not run, and requests it has lost are not drafted for."""
 
-from __future__ import annotations
-
 import pickle
 from types import SimpleNamespace
 from typing import Any
@@ -79,10 +77,7 @@ def cold_policy(cold_from: int, cold_to: int) -> ColdForAWhile:
 
 
 @pytest.fixture(
-    params=[
-        pytest.param(False, id="sync", marks=pytest.mark.long),
-        pytest.param(True, id="async"),
-    ]
+    params=[pytest.param(False, id="sync", marks=pytest.mark.long), pytest.param(True, id="async")]
 )
 def engine(request: pytest.FixtureRequest, reference: dict[str, Any], shelf: Any) -> Any:
     engine = shelf.get("draft_model", adaptive=RANDOM, asynchronous=request.param)

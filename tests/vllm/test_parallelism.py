@@ -6,8 +6,6 @@ experts exchange tokens in every pass of target and drafter, and idle ones draft
 depth is left alone, and each rank trims what it verifies.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The `vllm serve` in what people paste."""
 
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.adapters.vllm.pasted_command import read_pasted

@@ -3,22 +3,12 @@
 A fake scheduler, no engine.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_scheduler import (
-    KMAX,
-    Request,
-    arrive,
-    output_of,
-    results_of,
-    run_step,
-    scheduler_with,
-)
+from fake_scheduler import KMAX, Request, arrive, output_of, results_of, run_step, scheduler_with
 
 from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSignals
 from adaptive_spec.adapters.vllm.lookup import LookUp

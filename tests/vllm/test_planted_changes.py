@@ -1,7 +1,5 @@
 """A change planted in a copy of vLLM's source takes exactly the feature that needs it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`doctor --recipe`: a serve command in, what would be steered out."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """What was learned in one run of an engine is there in the next one of the same engine only."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

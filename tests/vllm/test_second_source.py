@@ -1,7 +1,5 @@
 """Drafts of two sources in one batch: outputs stay those without speculation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

@@ -7,8 +7,6 @@ from one that sees nothing by a planted rule: ending drafts by the sampled token
 must be noticed at the same number of samples.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 from typing import Any

@@ -1,7 +1,5 @@
 """Attributes on vLLM's own span, made by vLLM's own output processor; no engine runs here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

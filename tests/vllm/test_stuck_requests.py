@@ -1,7 +1,5 @@
 """On a real engine: what the alarm hears of damage, of forced tokens, and of ordinary requests."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

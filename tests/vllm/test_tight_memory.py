@@ -1,7 +1,5 @@
 """K shrinks before a request would be preempted for drafts alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -4,8 +4,6 @@ MTP is part of its target, which is the bench target in the form of MiMo, so ref
 distributions of the plain target hold for it, too.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Public bug reports: drafts that no drafter has made are neither verified nor learned."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

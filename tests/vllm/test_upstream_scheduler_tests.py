@@ -3,8 +3,6 @@
 Our classes are built where a server would have them: in each test whose configuration speculates.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

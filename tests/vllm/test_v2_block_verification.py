@@ -1,7 +1,5 @@
 """`rejection_sample_method: block` on model runner V2: vLLM's kernels interpreted, K varied."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

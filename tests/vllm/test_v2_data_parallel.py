@@ -4,8 +4,6 @@ The ranks of a dense model are engines of their own, so each has graphs and K of
 kernels run in Triton's interpreter, and full graphs as in test_v2_varlen.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

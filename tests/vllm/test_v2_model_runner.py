@@ -4,8 +4,6 @@ A step takes about a fifth of a second there, so the traffic is small; the traff
 runs under `make test-long`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -122,21 +120,24 @@ def test_requests_after_a_cold_time_are_drafted_for(
     assert observed.left == 0
 
 
-def test_a_warm_time_leaves_acceptance_as_it_was(
-    v2: V2Engines, configuration: tuple[str, dict[str, Any]]
-) -> None:
+def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(v2: V2Engines) -> None:
     """vllm-metal#716: a drafter that ingested nothing at K = 0 was wrong from then on."""
-    method, options = configuration
-    jobs = [Job(f"text-{n}", text, 0, {"max_tokens": 26}) for n, text in enumerate(prompts(3, 5))]
-    roomy = options | {"num_gpu_blocks_override": 24}
-    rates = []
+    # The bench's EAGLE head drafts the same whatever is in its KV cache.
+    options = SMALL | {"num_gpu_blocks_override": 24, "adaptive": RANDOM, "asynchronous": True}
+    jobs = [Job(f"text-{n}", text, 0, {"max_tokens": 40}) for n, text in enumerate(prompts(4, 5))]
+    seen = []
     for policy in (FixedPolicy(KMAX), WarmForAWhile(KMAX, 4, 10)):
-        observed = v2.run(jobs, method, policy=policy, **roomy)
-        rates.append(observed.accepted / sum(observed.verified))
+        observed = v2.run(jobs, "draft_model", policy=policy, **options)
         assert observed.failures == {}
+        seen.append(observed.by_place)
     assert 0 in observed.verified
-    print("RATES", method, rates)
-    assert rates[1] >= 0.85 * rates[0] > 0.0
+    without, with_pause = seen
+    both = without.keys() & with_pause.keys()
+    assert len(both) > 20
+    # A draft depends on the text before it alone; rounding differs with the batch. Without the
+    # drafter's passes in these steps a quarter of the places differ.
+    different = [place for place in both if without[place] != with_pause[place]]
+    assert len(different) <= 0.1 * len(both)
 
 
 @pytest.mark.long

@@ -1,7 +1,5 @@
 """n-gram drafts on model runner V2, which always makes Kmax of them: its kernels interpreted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +59,7 @@ def unspeculated(v2: V2Engines) -> Observed:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["sync", "async"])
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {
-        "adaptive": RANDOM,
-        "asynchronous": request.param,
-        "speculation": SPECULATION,
-        **SMALL,
-    }
+    return {"adaptive": RANDOM, "asynchronous": request.param, "speculation": SPECULATION, **SMALL}
 
 
 def method(options: dict[str, Any]) -> str:

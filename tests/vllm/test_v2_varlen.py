@@ -4,8 +4,6 @@ The kernels run in Triton's interpreter. vLLM's own dispatch decides which steps
 Instead of a replay the model runs eagerly on what the graph would read (support/v2_varlen.py).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -89,11 +87,7 @@ def test_a_backend_that_refuses_leaves_one_k_per_batch(
     """The gate expects varlen graphs, and the worker finds that its backend has none."""
     as_on_a_gpu.call(v2_varlen.plant, "UNIFORM_BATCH")
     observed = as_on_a_gpu.run(
-        small_crowd(),
-        "eagle",
-        policy=UniformPolicy(),
-        adaptive=RANDOM | {"seed": 6},
-        **SMALL,
+        small_crowd(), "eagle", policy=UniformPolicy(), adaptive=RANDOM | {"seed": 6}, **SMALL
     )
     check_same(observed.answers, unspeculated.answers)
     assert observed.capability[0] == "UNIFORM"

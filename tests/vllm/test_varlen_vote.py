@@ -1,7 +1,5 @@
 """All ranks capture varlen graphs, or none does: a real vote over gloo, in two processes."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from benchmarks.judge.own_code import SCHEDULER_SIDE, Stopwatch
 
 

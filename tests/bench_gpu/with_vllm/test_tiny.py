@@ -1,7 +1,5 @@
 """The whole bench with toy models on a CPU: killed in the middle, resumed, all stages, the page."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -234,10 +232,7 @@ def test_results_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
 @pytest.mark.engine
 @pytest.mark.parametrize(
     "key",
-    [
-        "none",
-        *(f"{method}-{kind}" for method in METHODS for kind in ("vllm", "ours", "ladder")),
-    ],
+    ["none", *(f"{method}-{kind}" for method in METHODS for kind in ("vllm", "ours", "ladder"))],
 )
 def test_vllm_takes_the_arguments_of_every_engine_of_a_gpu(key: str, models: Path) -> None:
     from vllm.engine.arg_utils import EngineArgs

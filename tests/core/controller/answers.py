@@ -1,7 +1,5 @@
 """A controller whose policy answers with what a test gives it, and steps for it."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import msgspec

@@ -1,10 +1,9 @@
 """The controller never raises and never hands out a plan the engine cannot run."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan
+from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan, build_policy
 from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.controller.faults import FORGIVEN_AFTER, Breaker
+from adaptive_spec.controller.kv_guard import affordable_drafts
 from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.step import FinishedStep, StepContext
+from tests import steps
 from tests.core.controller.answers import FULL, Answer, context, controller, outcome, plan
 
 
@@ -257,30 +258,36 @@ def test_switched_off_at_run_time_the_policy_is_not_asked() -> None:
     assert policy.asked == 0
 
 
-def test_drafts_are_given_up_before_the_kv_pool_runs_out() -> None:
+BY_BLOCKS = np.array([0, 4, 4])
+
+
+@pytest.mark.parametrize(
+    ("seen", "k"),
+    [
+        ({"kv_free_tokens": 1000}, [4, 2, 0]),
+        ({"kv_free_tokens": 3 + 3}, [1, 1, 0]),  # bonus positions, and one draft each
+        ({"kv_free_tokens": 3}, [0, 0, 0]),
+        # Giving them up would prevent no preemption.
+        ({"kv_free_tokens": 2}, [4, 2, 0]),
+        ({"kv_free_tokens": 6, "waiting": 5}, [4, 2, 0]),
+        # The engine knows its blocks: only requests without one are cut.
+        ({"kv_free_tokens": 3, "kv_draft_limit": BY_BLOCKS}, [0, 2, 0]),
+        ({"kv_free_tokens": 3, "kv_draft_limit": np.array([4, 4, 4])}, [4, 2, 0]),
+        ({"kv_draft_limit": BY_BLOCKS, "waiting": 1}, [0, 2, 0]),
+    ],
+)
+def test_drafts_are_given_up_before_the_kv_pool_runs_out(
+    seen: dict[str, Any], k: list[int]
+) -> None:
     policy = StaticPolicy(StaticOptions(k=4))
     guarded = Controller(policy, FULL)
-    plenty = context(0, kv_free_tokens=1000)
-    tight = context(1, kv_free_tokens=3 + 3)  # bonus positions, and one draft each
-    none = context(2, kv_free_tokens=3)
-    assert guarded.plan(plenty).verify.tolist() == [4, 2, 0]
-    assert guarded.plan(tight).verify.tolist() == [1, 1, 0]
-    assert guarded.plan(none).verify.tolist() == [0, 0, 0]
+    assert guarded.plan(context(0, **seen)).verify.tolist() == k
+    assert guarded.status()["events"] == ({} if k == [4, 2, 0] else {"steps_cut_for_memory": 1})
     unguarded = Controller(policy, FULL, Config(memory_guard=False))
-    assert unguarded.plan(none).verify.tolist() == [4, 2, 0]
+    assert unguarded.plan(context(0, **seen)).verify.tolist() == [4, 2, 0]
 
 
-def test_drafts_are_kept_where_giving_them_up_prevents_no_preemption() -> None:
-    guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL)
-    preempts_anyway = context(0, kv_free_tokens=2)
-    queue = context(1, kv_free_tokens=6, waiting=5)
-    assert guarded.plan(preempts_anyway).verify.tolist() == [4, 2, 0]
-    assert guarded.plan(queue).verify.tolist() == [4, 2, 0]
-
-
-def test_a_policy_that_waits_for_the_processor_is_not_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_policy_that_waits_for_the_processor_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     wall = itertools.count(step=0.1)
     monkeypatch.setattr("time.perf_counter", lambda: next(wall))
     good = controller(plan)
@@ -303,21 +310,6 @@ def test_uniform_engines_refuse_ragged_plans() -> None:
     for verify, fine in (([2, 2, 1], True), ([2, 1, 1], False), ([3, 3, 1], False)):
         got = Controller(Answer(plan(c, verify=np.array(verify))), uniform).plan(c)
         assert (got.mode is Mode.ON) is fine
-
-
-def test_where_the_engine_knows_its_blocks_only_those_without_one_are_cut() -> None:
-    guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL)
-    limit = np.array([0, 4, 4])
-    # `kv_free_tokens` alone would cut all of them.
-    tight = context(0, kv_free_tokens=3, kv_draft_limit=limit)
-    assert guarded.plan(tight).verify.tolist() == [0, 2, 0]
-    roomy = context(1, kv_free_tokens=3, kv_draft_limit=np.array([4, 4, 4]))
-    assert guarded.plan(roomy).verify.tolist() == [4, 2, 0]
-    queue = context(2, kv_draft_limit=limit, waiting=1)
-    assert guarded.plan(queue).verify.tolist() == [0, 2, 0]
-    assert guarded.status()["events"] == {"steps_cut_for_memory": 2}
-    unguarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL, Config(memory_guard=False))
-    assert unguarded.plan(tight).verify.tolist() == [4, 2, 0]
 
 
 def test_failures_are_forgiven_after_many_good_decisions() -> None:
@@ -346,3 +338,59 @@ def test_a_fault_in_counting_the_end_of_a_request_neither_raises_nor_keeps_its_s
     assert [slots.tolist() for slots in forgotten] == [[slot]]
     assert sum(of.counters.failures.values()) == 1
     assert not len(of.slots)
+
+
+@pytest.mark.parametrize(("free", "k"), [(2, 1), (6, 1), (9, 3), (12, 5)])
+def test_trimming_stays_on_the_ladder(free: int, k: int) -> None:
+    context = steps.context(
+        2,
+        Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(1, 3, 5)),
+        context_tokens=[10, 20],
+        kv_free_tokens=free,
+    )
+    assert affordable_drafts(context) == k
+
+
+LIVE, BATCH, KMAX = 100_000, 250, 6
+MOST_BYTES = 100e6
+
+
+def test_a_hundred_thousand_live_requests_hold_less_than_100_mb() -> None:
+    """With confidence, labels, targets and look-ups, so that every array per request is in use."""
+    capability = Capability(max_draft_tokens=KMAX, level=Level.FULL)
+    random, row = np.random.default_rng(0), np.ones(BATCH, dtype=np.int64)
+    tracemalloc.start()
+    controller = Controller(build_policy("goodput", seed=1), capability)
+    for step in range(LIVE // BATCH):
+        names = [f"cmpl-{step}-{number}" for number in range(BATCH)]
+        slots = np.array([controller.slots.assign(name) for name in names])
+        context = steps.context(
+            capability=capability,
+            step=step,
+            request_ids=names,
+            slots=slots,
+            context_tokens=500,
+            tpot_target=0.01 * row,
+            task=slots % 5 - 1,
+            confidence=random.random((BATCH, KMAX)),
+            lookup_available=3 * row,
+            lookup_match=5 * row,
+            now=0.02 * step,
+        )
+        plan = controller.plan(context)
+        accepted = np.minimum(random.geometric(0.3, BATCH) - 1, plan.verify)
+        controller.observe(
+            steps.outcome(
+                context,
+                plan.verify,
+                accepted,
+                draft_depth=plan.draft_depth,
+                seconds=0.02,
+                now=0.02 * step + 0.02,
+                lookup_agreed=np.minimum(accepted, 3),
+            )
+        )
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(controller.slots) == LIVE
+    assert held < MOST_BYTES

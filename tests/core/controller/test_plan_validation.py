@@ -1,14 +1,15 @@
-"""Plans that take drafts of two sources."""
-
-from __future__ import annotations
+"""Plans that cannot run and outcomes that no engine can have run are found out."""
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, Mode, SpecPlan
-from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.controller.plan_validation import outcome_fault, plan_fault
+from adaptive_spec.step import StepOutcome
+from tests import steps
 from tests.policies.planning.test_plans import context
 
 BOTH = {"lookup_available": np.array([4, 0]), "lookup_match": np.array([7, 0])}
@@ -44,3 +45,44 @@ def test_nothing_can_be_taken_from_a_source_that_is_not_there() -> None:
     assert "from_lookup" in plan_fault(
         plan([0, 0], taken), context(0, [1, 2], capability=uniform, **BOTH)
     )
+
+
+ENGINE = Capability(level=Level.FULL, max_draft_tokens=4)
+
+
+def outcome(**changes: Any) -> StepOutcome:
+    before = steps.context(slots=[5, 0], step=1)
+    fields = {"batch_size": 3, "batch_tokens": 9, "context_tokens": 60} | changes
+    return msgspec.structs.replace(steps.outcome(before, [4, 0], [4, 0]), **fields)
+
+
+@pytest.mark.parametrize("seconds", [0.01, float("nan"), -1.0])
+def test_a_possible_outcome_passes_whatever_was_timed(seconds: float) -> None:
+    assert outcome_fault(outcome(seconds=seconds), ENGINE) == ""
+
+
+def test_an_outcome_of_nobody_passes() -> None:
+    none = np.zeros(0, dtype=np.int64)
+    empty = {"slots": none, "verified": none, "accepted": none, "emitted": none}
+    assert outcome_fault(outcome(**empty, batch_size=0, batch_tokens=0), ENGINE) == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accepted": np.array([4, 1])},
+        {"accepted": np.array([-1, 0])},
+        {"verified": np.array([5, 0])},
+        {"emitted": np.array([5, -1])},
+        {"slots": np.array([-1, 0])},
+        {"slots": np.array([5])},
+        {"batch_size": 1},
+        {"batch_tokens": 2},
+        {"context_tokens": -1},
+        {"prefill_tokens": -1},
+        {"draft_depth": 5},
+        {"draft_depth": -1},
+    ],
+)
+def test_an_impossible_outcome_is_described(changes: dict[str, Any]) -> None:
+    assert outcome_fault(outcome(**changes), ENGINE)

@@ -1,7 +1,5 @@
 """Steps come back once, aligned with the requests that are alive, and never add up."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The controller counts and writes what happens, and neither can harm a step."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

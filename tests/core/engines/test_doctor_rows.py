@@ -1,7 +1,5 @@
 """What the adapters' reports have in common."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Hooks that never raise."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """What a request's hints say, and what becomes of ones that can't be used."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Steps under way are matched to results that arrive in order, with gaps."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Rows of request constants: read before a slot is assigned, and nothing of an earlier owner."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -46,9 +44,7 @@ def test_a_known_request_is_not_read_again() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=200))
-def test_no_row_shows_an_earlier_owner(
-    events: list[tuple[int, int, bool]],
-) -> None:
+def test_no_row_shows_an_earlier_owner(events: list[tuple[int, int, bool]]) -> None:
     """Requests come, go, and fail to be read; who has a slot has its own row."""
     slots = RequestSlots()
 

@@ -1,8 +1,7 @@
 """Durations of steps that overlap, pause, or share the engine with other work."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,18 +10,30 @@ from hypothesis import strategies as st
 from adaptive_spec.engines.driver import MAX_GAP_SECONDS, StepClock
 
 
-def test_steps_in_a_row_are_timed_between_completions() -> None:
+@pytest.mark.parametrize(
+    ("launched", "under_way", "between", "completed", "seconds"),
+    [
+        # 10 ms of output handling belong to the step.
+        pytest.param(10.51, 0, None, 11.0, 0.5, id="in a row"),
+        pytest.param(20.0, 0, None, 20.25, 0.25, id="after a pause"),
+        pytest.param(10.51, 1, lambda c: c.other_work_ended(12.0), 12.25, 0.25, id="prompts"),
+        pytest.param(10.5, 0, None, 10.5, math.nan, id="the clock stands"),
+        pytest.param(9.0, 1, None, 9.5, math.nan, id="the clock jumps back"),
+    ],
+)
+def test_a_step_is_timed_from_the_completion_before_it(
+    launched: float,
+    under_way: int,
+    between: Callable[[StepClock], None] | None,
+    completed: float,
+    seconds: float,
+) -> None:
     clock = StepClock()
     assert clock.completed(clock.launched(10.0, under_way=0), 10.5) == pytest.approx(0.5)
-    second = clock.launched(10.51, under_way=0)  # 10 ms of output handling belong to the step
-    assert clock.completed(second, 11.0) == pytest.approx(0.5)
-
-
-def test_a_pause_is_not_part_of_a_step() -> None:
-    clock = StepClock()
-    clock.completed(clock.launched(10.0, under_way=0), 10.5)
-    after_pause = clock.launched(20.0, under_way=0)
-    assert clock.completed(after_pause, 20.25) == pytest.approx(0.25)
+    began = clock.launched(launched, under_way=under_way)
+    if between is not None:
+        between(clock)
+    assert clock.completed(began, completed) == pytest.approx(seconds, nan_ok=True)
 
 
 def test_a_step_launched_while_another_runs_is_never_idle() -> None:
@@ -48,21 +59,6 @@ def test_durations_of_a_busy_engine_add_up_to_the_time_that_passed(
         total += clock.completed(under_way.pop(0), now)
         under_way.append(clock.launched(now, under_way=len(under_way)))
     assert total == pytest.approx(sum(gaps))
-
-
-def test_prompts_between_two_steps_are_not_counted_as_decoding() -> None:
-    clock = StepClock()
-    clock.completed(clock.launched(10.0, under_way=0), 10.5)
-    began = clock.launched(10.51, under_way=1)
-    clock.other_work_ended(12.0)
-    assert clock.completed(began, 12.25) == pytest.approx(0.25)
-
-
-def test_a_clock_that_stands_or_jumps_back_gives_no_sample() -> None:
-    clock = StepClock()
-    clock.completed(clock.launched(10.0, under_way=0), 10.5)
-    assert math.isnan(clock.completed(clock.launched(10.5, under_way=0), 10.5))
-    assert math.isnan(clock.completed(clock.launched(9.0, under_way=1), 9.5))
 
 
 @pytest.mark.parametrize("under_way", [0, 1, 2])

@@ -1,7 +1,5 @@
 """The line that says at start-up what is steered."""
 
-from __future__ import annotations
-
 from logging import getLogger
 
 import pytest

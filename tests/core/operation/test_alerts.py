@@ -1,7 +1,5 @@
 """Alert rules and dashboard: their metrics exist, and Prometheus's own tool accepts the rules."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -35,10 +33,7 @@ def test_every_metric_that_is_asked_for_exists(file):
 @pytest.mark.parametrize("command", ["check rules alerts.yml", "test rules alerts_test.yml"])
 def test_each_rule_fires_on_its_fault_and_none_on_a_healthy_server(command):
     done = subprocess.run(
-        ["promtool", *command.split()],
-        cwd=DASHBOARDS,
-        capture_output=True,
-        text=True,
+        ["promtool", *command.split()], cwd=DASHBOARDS, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,7 +1,5 @@
 """What hostile clients, full disks, other users and forked children must not bring about."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

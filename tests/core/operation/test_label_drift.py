@@ -1,7 +1,5 @@
 """Task labels whose first drafts are accepted less often than before."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 

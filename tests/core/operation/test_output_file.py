@@ -1,7 +1,7 @@
 """Files are replaced as a whole; what others planted or own is left alone; nothing blocks."""
 
-from __future__ import annotations
-
+import itertools
+import logging
 import os
 import subprocess
 import sys
@@ -9,28 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.operation.output_file import OwnedFile, remove_leftovers, replace_file
+from adaptive_spec.operation.output_file import OwnedFile, Retry, remove_leftovers, replace_file
 
 
-def test_a_planted_link_is_replaced_and_its_target_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("planted", ["link", "pipe"])
+def test_what_was_planted_is_replaced_and_its_target_kept(tmp_path: Path, planted: str) -> None:
     target, path = tmp_path / "precious", tmp_path / "status.json"
     target.write_text("kept")
-    path.symlink_to(target)
+    if planted == "link":
+        path.symlink_to(target)
+    else:
+        os.mkfifo(path)
     OwnedFile(path).replace(b"{}")
     assert target.read_text() == "kept"
     assert (path.is_symlink(), path.read_bytes()) == (False, b"{}")
-
-
-def test_a_planted_pipe_does_not_block(tmp_path: Path) -> None:
-    path = tmp_path / "status.json"
-    os.mkfifo(path)
-    OwnedFile(path).replace(b"{}")
-    assert path.read_bytes() == b"{}"
-
-
-def test_only_the_own_user_may_read(tmp_path: Path) -> None:
     replace_file(tmp_path / "state.json", b"{}")
-    assert (tmp_path / "state.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "state.json").stat().st_mode & 0o777 == 0o600  # for the own user only
 
 
 def test_a_second_writer_waits_until_the_first_is_gone(tmp_path: Path) -> None:
@@ -91,3 +85,35 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
             file.replace(b"new")
     [path] = tmp_path.iterdir()
     assert path.read_bytes() == b"old"
+
+
+LOG = logging.getLogger("test")
+
+
+def fails() -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_attempts_get_rarer_and_never_stop(caplog: pytest.LogCaptureFixture) -> None:
+    counted: list[str] = []
+    retry = Retry("status file", counted.append, LOG)
+    tried: list[int] = []
+    for now in range(1000):
+        retry.attempt(float(now), lambda now=now: (tried.append(now), fails()))
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert gaps == sorted(gaps)
+    assert gaps[0] <= 2
+    assert max(gaps) <= 61
+    assert tried[-1] > 900
+    assert counted == ["status file"] * len(tried)
+    assert len(caplog.records) == 1
+    assert retry.attempt(2000.0, list)
+    assert retry.attempt(2000.0, list)
+    assert caplog.messages[1:] == ["adaptive_spec: status file: works again"]
+
+
+@pytest.mark.parametrize("later", [-1e6, 1e6])
+def test_a_clock_that_jumps_does_not_stop_it(later: float) -> None:
+    retry = Retry("trace", lambda _: None, LOG)
+    retry.attempt(100.0, fails)
+    assert retry.attempt(later, list)

@@ -1,9 +1,11 @@
 """What a policy has learned is there again after a restart of the same server, and only there."""
 
-from __future__ import annotations
-
 import json
 import logging
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import msgspec
 import pytest
 
 from adaptive_spec import Capability, Config, Controller, Level
-from adaptive_spec.config import FailOpen
+from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.operation.run_time_switch import parse_switch
+from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.step import FinishedStep
 from tests import steps as made
@@ -188,17 +191,12 @@ def test_a_state_with_damaged_hazards_is_set_aside_whole(tmp_path: Path) -> None
     content = json.loads(path.read_bytes())
     content["state"]["acceptance"]["confidence"] = {"own": "none"}
     path.write_bytes(json.dumps(content).encode())
-    second = controller(tmp_path)
+    second, fresh = controller(tmp_path), controller(tmp_path / "new")
     assert path.with_name(path.name + ".unused").exists()
-    run(second, 50, accepted=4)
+    for target in (second, fresh):
+        run(target, 50, accepted=4)
     assert second.counters.failures == {}
-    assert learned(second) == learned_anew(tmp_path / "new", accepted=4)
-
-
-def learned_anew(directory: Path, accepted: int) -> Any:
-    fresh = controller(directory)
-    run(fresh, 50, accepted=accepted)
-    return learned(fresh)
+    assert learned(second) == learned(fresh)
 
 
 def test_a_switch_and_back_again_loses_nothing(tmp_path: Path) -> None:
@@ -211,27 +209,23 @@ def test_a_switch_and_back_again_loses_nothing(tmp_path: Path) -> None:
     assert learned(target) == before
 
 
-def test_other_weights_are_not_learned_about_from_the_old_ones(tmp_path: Path) -> None:
-    first = controller(tmp_path)
-    run(first, 100, accepted=0)
-    first.flush()
-    first.close()
-    second = controller(tmp_path)
-    second.start_over("weights are new")
-    assert not second.policy.state()
-    second.close()
-    assert not controller(tmp_path).policy.state()
-
-
+@pytest.mark.parametrize("another_runs", [False, True])
 def test_other_weights_drop_what_all_policies_have_learned(
-    tmp_path: Path,
+    tmp_path: Path, another_runs: bool
 ) -> None:
     first = controller(tmp_path)
     run(first, 100, accepted=0)
-    first.switch(parse_switch({"policy": "static", "options": {"k": 1}}, source="test"))
-    first.start_over("weights are new")
-    first.switch(parse_switch({"policy": "goodput", "options": {}}, source="test"))
-    assert not first.policy.state()
+    first.close()
+    second = controller(tmp_path)
+    assert second.policy.state()
+    if another_runs:
+        second.switch(parse_switch({"policy": "static", "options": {"k": 1}}, source="test"))
+    second.start_over("weights are new")
+    if another_runs:
+        second.switch(parse_switch({"policy": "goodput", "options": {}}, source="test"))
+    assert not second.policy.state()
+    second.close()
+    assert not controller(tmp_path).policy.state()
 
 
 def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
@@ -277,3 +271,42 @@ def test_an_engine_without_an_identity_says_that_nothing_is_kept(
     run(first, 50, accepted=0)
     first.close()
     assert not list(tmp_path.iterdir())
+
+
+CODE = """
+import sys
+from pathlib import Path
+from adaptive_spec.config import Trace
+from tests.core.operation.test_saved_state import controller, run
+folder = Path(sys.argv[1])
+target = controller(
+    folder / "state",
+    status_file=str(folder / "status.json"),
+    trace=Trace(directory=str(folder / "trace"), segment_mb=0.02, max_segments=4),
+)
+while True:
+    run(target, 60, accepted=1, seconds=1.0)
+    print("steps", flush=True)
+"""
+
+
+def test_killed_while_writing_and_started_again(tmp_path: Path) -> None:
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", CODE, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        ) as process:
+            for _ in range(3):
+                assert process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+        assert msgspec.json.decode((tmp_path / "status.json").read_bytes())["fail_opens"] == {}
+        assert sum(1 for _ in read_trace(tmp_path / "trace")) > 20
+        assert len(list((tmp_path / "trace").iterdir())) <= 4
+    trace = Trace(directory=str(tmp_path / "trace"), segment_mb=0.02, max_segments=4)
+    after = controller(tmp_path / "state", status_file=str(tmp_path / "status.json"), trace=trace)
+    assert learned(after)
+    run(after, 60, accepted=1, seconds=1.0)
+    after.close()
+    assert after.status()["output_failures"] == {}
+    assert not list(tmp_path.rglob("*.new"))

@@ -1,7 +1,5 @@
 """Requests whose drafts are all accepted, or none, for longer than others' ever are."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any

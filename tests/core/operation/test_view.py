@@ -1,7 +1,5 @@
 """The live view in headless Chromium, against a small server that demands a key."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

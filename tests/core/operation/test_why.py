@@ -1,7 +1,5 @@
 """Why a decision is as it is, in words, and the history of ten minutes."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """check_adapter passes a sound record and finds out unsound ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Makes cells and steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from demo.act_two import Cell
@@ -9,18 +7,9 @@ from demo.act_two import Cell
 
 def cell(arm: str, seconds: float, repeat: int = 0, concurrency: int = 4, **changes: Any) -> Cell:
     """A cell of 100 tokens."""
-    values: dict[str, Any] = {
-        "tokens": 100,
-        "requests": 5,
-        "drafted": 0,
-        "accepted": 0,
-    }
+    values: dict[str, Any] = {"tokens": 100, "requests": 5, "drafted": 0, "accepted": 0}
     return Cell(
-        arm=arm,
-        concurrency=concurrency,
-        repeat=repeat,
-        seconds=seconds,
-        **(values | changes),
+        arm=arm, concurrency=concurrency, repeat=repeat, seconds=seconds, **(values | changes)
     )
 
 

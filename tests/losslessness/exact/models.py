@@ -4,8 +4,6 @@ Three tokens. A table gives the distribution of the next token after a prefix: p
 the drafter.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple, Protocol
 

@@ -5,8 +5,6 @@ accepted draft (Leviathan et al., arXiv 2211.17192, algorithm 1), or that of who
 later draft may save an earlier one (Sun et al., arXiv 2403.10444, algorithm 2).
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Literal, NamedTuple

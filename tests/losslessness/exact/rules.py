@@ -1,7 +1,5 @@
 """Policies of the contract's table: each verifies what one rule says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Rounds drawn at random, so that a policy has learned something before its law is enumerated."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import TypeVar

@@ -13,13 +13,7 @@ import numpy as np
 from adaptive_spec import Capability, Config, Controller, Mode
 from adaptive_spec.config import FailOpen
 from adaptive_spec.policy import Policy
-from adaptive_spec.step import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    StepContext,
-    StepOutcome,
-)
+from adaptive_spec.step import BoolArray, FloatArray, IntArray, StepContext, StepOutcome
 from tests import steps
 
 Signal = Literal["live", "late", "none"]
@@ -136,11 +130,7 @@ class Server:
         return Decided(plan.verify, nobody if plan.from_lookup is None else plan.from_lookup)
 
     def verified(
-        self,
-        verify: IntArray,
-        accepted: IntArray,
-        ended: list[int],
-        agreed: IntArray | None = None,
+        self, verify: IntArray, accepted: IntArray, ended: list[int], agreed: IntArray | None = None
     ) -> None:
         """The round has run.
 

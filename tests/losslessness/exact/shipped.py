@@ -1,7 +1,5 @@
 """The installed policies, with options under which they decide something in a small world."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from adaptive_spec import Capability, Level

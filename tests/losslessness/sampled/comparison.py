@@ -1,7 +1,5 @@
 """Are two samples of outputs from one law? Chi-square, by request and by pairs of requests."""
 
-from __future__ import annotations
-
 from statistics import NormalDist
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ output that is compared are the first two: the third comes from the target whate
 Looked-up drafts, where there are any, are the target's likeliest tokens.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

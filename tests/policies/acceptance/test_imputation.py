@@ -1,7 +1,5 @@
 """Drafts that were made and not verified count by their chance of being reached."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Both forms of acceptance's kernels return the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

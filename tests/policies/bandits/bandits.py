@@ -1,7 +1,5 @@
 """The bandits by name, found by dotted path so that no installation is needed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from adaptive_spec.policy import Policy, build_policy

@@ -1,7 +1,5 @@
 """What a bandit learns from: every step that ran, and nothing of the drafts at hand."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

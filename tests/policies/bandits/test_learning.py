@@ -1,7 +1,5 @@
 """Bandits in a closed loop whose truth is known."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compiled loops are kept on disk, and read only from a folder nobody else can write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

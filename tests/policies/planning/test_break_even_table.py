@@ -1,7 +1,5 @@
 """The table of break-even acceptance says what the step times and the acceptance say."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exploration is bounded, random, and says with what probability it chose."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Small models whose answers are known, and steps to try them on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +7,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec import StepContext, StepOutcome
-from adaptive_spec.policies.regression.model_file import (
-    Feature,
-    LogisticHead,
-    RegressionModel,
-)
+from adaptive_spec.policies.regression.model_file import Feature, LogisticHead, RegressionModel
 from adaptive_spec.policy import Policy, build_policy
 from tests import steps
 

@@ -1,7 +1,5 @@
 """Heads evaluated in numpy give what their definition gives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

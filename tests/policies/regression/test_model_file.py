@@ -1,7 +1,5 @@
 """A model file is checked whole before anything is decided from it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

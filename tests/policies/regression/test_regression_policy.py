@@ -1,7 +1,5 @@
 """regression: keeps the contract, ranks by confidence without a bias, and comes near the best K."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -18,13 +16,7 @@ from adaptive_spec.policy import build_policy
 from adaptive_spec.step import FinishedStep, SpecPlan
 from tests.policies.closed_loop import GPU, LAPTOP, alike, run
 from tests.policies.no_exploration import without_exploration
-from tests.policies.regression.fake_models import (
-    context,
-    known_model,
-    outcome,
-    regression,
-    written,
-)
+from tests.policies.regression.fake_models import context, known_model, outcome, regression, written
 
 # --------------------------------------------------------------------- contract
 

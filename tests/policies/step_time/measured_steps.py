@@ -1,7 +1,5 @@
 """Steps as an engine measures them."""
 
-from __future__ import annotations
-
 from adaptive_spec.step import StepContext, StepOutcome
 from tests import steps
 

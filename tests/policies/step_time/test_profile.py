@@ -1,7 +1,5 @@
 """A cost profile is read, is where the cost model starts, and is what the cost model gives back."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Step times are a curve through knots, alike in both forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

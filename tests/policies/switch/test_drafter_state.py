@@ -1,7 +1,5 @@
 """How long requests alive will live, and what they would lose without a drafter."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

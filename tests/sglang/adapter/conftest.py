@@ -1,7 +1,5 @@
 """Makes the helpers beside it importable."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,12 +1,11 @@
 """Policies that record what they are told, and ones that misbehave."""
 
-from __future__ import annotations
-
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
 
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import FinishedStep, IntArray, Mode, SpecPlan, StepContext, StepOutcome
 
 
@@ -14,7 +13,7 @@ class Options(msgspec.Struct, frozen=True):
     pass
 
 
-class RecordingPolicy:
+class RecordingPolicy(StatelessPolicy):
     """Walks through the ladder, a step each; fails every `fails` steps."""
 
     name: ClassVar[str] = "recording"
@@ -52,8 +51,3 @@ class RecordingPolicy:
 
     def forget(self, slots: IntArray) -> None:
         self.freed += slots.tolist()
-
-    def state(self) -> Any:
-        return {}
-
-    def restore(self, state: Any) -> None: ...

@@ -4,8 +4,6 @@ It calls the adapter's hooks where SGLang calls them, asks `params` for K as its
 and stops the test where the real one would break: at an exception or a K without a runtime state.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Any

@@ -1,7 +1,5 @@
 """What a built scheduler allows: what is steered, only watched or left alone, and what is said."""
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Callable
@@ -116,31 +114,38 @@ def test_without_k_0_as_a_candidate_it_is_said() -> None:
     assert "only candidate" in detect(Scheduler("EAGLE"), SteeredParams(own)).inert
 
 
+PARAMETERS = SteeredParams(OwnSchedule())
+
+
 @pytest.mark.parametrize(
-    ("name", "reason", "said"),
+    ("scheduler", "parameters", "reason", "said"),
     [
-        ("NONE", "", "no speculation is configured"),
-        ("DSPARK", "", "left alone"),
-        ("NGRAM", "", f"use --speculative-algorithm {NGRAM_NAME}"),
-        ("DFLASH", "", "DFLASH has a fixed K"),
-        ("STANDALONE", "not with attention DP", "not with attention DP"),
+        (Scheduler("NONE"), None, "", "no speculation is configured"),
+        (Scheduler("DSPARK"), None, "", "left alone"),
+        (Scheduler("DSPARK"), PARAMETERS, "", "left alone"),
+        (Scheduler("NGRAM"), None, "", f"use --speculative-algorithm {NGRAM_NAME}"),
+        # Ours without parameters: not that its user should use it.
+        (Scheduler(NGRAM_NAME, enable_pdmux=True), None, "", "not with pdmux"),
+        (Scheduler(NGRAM_NAME), None, "", "its buffers could not be made"),
+        (Scheduler("DFLASH"), None, "", "DFLASH has a fixed K"),
+        (Scheduler("STANDALONE"), None, "not with attention DP", "not with attention DP"),
+        (Scheduler("EAGLE", pp_size=2), PARAMETERS, "", "not with pipeline parallelism"),
+        (Scheduler("EAGLE", disaggregation_mode="prefill"), PARAMETERS, "", "prefill instance"),
     ],
 )
-def test_what_is_left_alone_is_said(name: str, reason: str, said: str) -> None:
-    support = detect(Scheduler(name), None, reason)
+def test_what_is_left_alone_is_said(
+    scheduler: Scheduler, parameters: SteeredParams | None, reason: str, said: str
+) -> None:
+    support = detect(scheduler, parameters, reason)
     assert support.capability is None
     assert said in support.inert
     assert "\n" not in support.inert
 
 
-def test_our_ngram_without_parameters_says_why() -> None:
-    """Not that its user should use it."""
-    assert detect(Scheduler(NGRAM_NAME, enable_pdmux=True), None).inert == "not with pdmux"
-    assert detect(Scheduler(NGRAM_NAME), None).inert == "its buffers could not be made"
-
-
-def test_dspark_is_left_alone_even_with_parameters() -> None:
-    assert steered("DSPARK").capability is None
+def test_a_decode_instance_is_watched() -> None:
+    """sglang#17212: with speculation on the decode instance only, prompts have no draft KV."""
+    assert "decode instance" in steered(disaggregation_mode="decode").shadow[0]
+    assert steered(disaggregation_mode="null").shadow == ()
 
 
 def test_ngram_with_graphs_is_only_watched() -> None:
@@ -168,11 +173,6 @@ def test_set_ups_without_adaptivity_are_named(key: str, value: Any, said: str) -
     assert said in unsupported_here(arguments)
 
 
-def test_a_pipeline_is_left_alone() -> None:
-    support = steered(pp_size=2)
-    assert support.inert == "not with pipeline parallelism"
-
-
 def test_parameters_are_found_on_either_kind_of_worker() -> None:
     class Worker:
         adaptive_controller: Any = None
@@ -198,14 +198,3 @@ def test_candidates_above_the_launch_k_need_buffers_of_their_size() -> None:
     at_launch = Scheduler("EAGLE", speculative_num_steps=LADDER[-1])
     for allowed in (sized, at_launch):
         assert detect(allowed, SteeredParams(OwnSchedule())).shadow == ()
-
-
-def test_disaggregated_instances_are_watched_or_left_alone() -> None:
-    """sglang#17212: with speculation on the decode instance only, prompts have no draft KV."""
-    decode = steered(disaggregation_mode="decode")
-    assert "decode instance" in decode.shadow[0]
-    prefill = steered(disaggregation_mode="prefill")
-    assert prefill.capability is None
-    assert "prefill instance" in prefill.inert
-    both = steered(disaggregation_mode="null")
-    assert both.shadow == ()

@@ -1,7 +1,5 @@
 """The hooks never fail the engine, and are missed if SGLang has not applied them."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import sys

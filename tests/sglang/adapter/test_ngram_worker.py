@@ -1,7 +1,5 @@
 """NGRAM's width: which nodes stay, and what happens if SGLang refuses another one."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import types

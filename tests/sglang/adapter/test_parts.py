@@ -1,7 +1,5 @@
 """Limit on changes, own ladders, log lines, the overrides list, confidence."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

@@ -1,7 +1,5 @@
 """Ranks of a tensor-parallel group: one decision, one start; PyTorch is not needed here."""
 
-from __future__ import annotations
-
 import random
 import threading
 import types

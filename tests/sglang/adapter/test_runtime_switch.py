@@ -1,7 +1,5 @@
 """The operator's switch, a number for SGLang's own route."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -69,9 +67,7 @@ def test_where_we_may_only_watch_the_switch_does_not_steer(
     assert driver.controller.mode == "off"
 
 
-def test_a_switch_that_fails_leaves_the_request_to_sglang(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_switch_that_fails_leaves_the_request_to_sglang(caplog: pytest.LogCaptureFixture) -> None:
     driver = Loop().attach(RecordingPolicy())
     broken: Any = object()
     asked = []

@@ -1,7 +1,5 @@
 """Two processes over gloo: one decision for more than 1,000 steps; no start without the other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

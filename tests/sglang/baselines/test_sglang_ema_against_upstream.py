@@ -3,8 +3,6 @@
 Needs an environment with SGLang, in which its adaptive parameters can be imported.
 """
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import version
 from pathlib import Path

@@ -3,8 +3,6 @@
 `adaptive-spec doctor --sglang-tree FOLDER` checks unpacked wheels.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import shutil
 from pathlib import Path

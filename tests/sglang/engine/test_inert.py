@@ -1,7 +1,5 @@
 """Installed but not enabled, or only watching: SGLang behaves exactly as without us."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """SGLang's real scheduler on the clock of a modelled H100."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -29,10 +27,7 @@ def runs(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> R
     wanted = []
     for method, arms in ((NONE, (NONE,)), ("eagle", (*STATIC, SGLANG_RULE, GOODPUT))):
         setup = Setup(
-            models=str(models["target"].parent),
-            engine=SGLANG,
-            method=method,
-            most_requests=16,
+            models=str(models["target"].parent), engine=SGLANG, method=method, most_requests=16
         )
         tasks = []
         for arm in arms:

@@ -1,7 +1,5 @@
 """A full KV pool takes K to 0 and back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -4,8 +4,6 @@ Greedy: token by token. Sampled: by distribution; SGLang on a CPU verifies sampl
 greedily, and the stand-in lets it take the path of a GPU (stand_in/README.md).
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace
@@ -21,11 +19,7 @@ from adaptive_spec.adapters.sglang.facts import SOURCE
 
 pytestmark = pytest.mark.engine
 
-CYCLE = {
-    "policy": "recorded_policies:CyclePolicy",
-    "memory_guard": False,
-    "fail_open": PATIENT,
-}
+CYCLE = {"policy": "recorded_policies:CyclePolicy", "memory_guard": False, "fail_open": PATIENT}
 COMPARISONS = 2
 LEVEL = 1e-3 / COMPARISONS
 """One false alarm in a thousand runs of the test of sampled output."""

@@ -1,7 +1,5 @@
 """TP = 2 on gloo: both ranks run the same K at every step, though their clocks differ."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A real `python -m sglang.launch_server` with the plugin, reached over HTTP."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

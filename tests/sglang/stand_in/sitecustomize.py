@@ -6,8 +6,6 @@ anything behind them, just before torchvision is imported. Tests of models witho
 more.
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import sys
 from collections.abc import Sequence

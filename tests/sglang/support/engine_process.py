@@ -1,7 +1,5 @@
 """Runs `sgl.Engine` with the options of the command line; requests come and go as JSON lines."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -5,8 +5,6 @@
 One line for a process in which nothing is switched on, one for a process with that configuration.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

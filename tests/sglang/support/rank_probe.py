@@ -3,8 +3,6 @@
 Active where the variable RANK_RECORD names the beginning of the files' names.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

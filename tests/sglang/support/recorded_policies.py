@@ -4,8 +4,6 @@ The scheduler's process is ended by a signal, so nothing is buffered. The file i
 variable RECORD.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any, ClassVar

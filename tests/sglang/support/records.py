@@ -1,7 +1,5 @@
 """What the policies of `recorded_policies` and the adapter wrote down about an engine."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

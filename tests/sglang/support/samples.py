@@ -1,7 +1,5 @@
 """Many short sampled completions, and whether two sets of them have one distribution."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable
 from typing import Any

@@ -4,8 +4,6 @@ An engine lives in a process of its own (`engine_process.py`), because SGLang ke
 configuration in globals and ends its children by killing the tree of the process it runs in.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

@@ -4,8 +4,6 @@
 No EAGLE3 head is trained: `as_eagle3` writes the one-layer draft into the shape of a head.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the engines are asked."""
 
-from __future__ import annotations
-
 import random
 
 from serving import Job

@@ -1,7 +1,5 @@
 """Modules of SGLang for comparisons: skipped without SGLang, never where they must be there."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """Acceptance data made for tests."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

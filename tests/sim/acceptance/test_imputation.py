@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -209,10 +207,7 @@ def test_hazards_that_fall_with_depth_are_found_again_at_a_small_k():
 
 
 def test_confidence_follows_its_token_and_is_else_unknown():
-    recorded = steps(
-        [2, 3, 0],
-        confidence=[[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]],
-    )
+    recorded = steps([2, 3, 0], confidence=[[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]])
     for seed in range(20):
         made = imputed(recorded, depth=5, seed=seed)
         if made.accepted[3] == 3:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.errors import DataError
@@ -25,28 +23,24 @@ def test_a_list_becomes_accepted_drafts_without_the_bonus_token(rows_file, name)
     assert data.depth == 3
 
 
-def test_depth_cuts_longer_runs(rows_file):
-    data = read_per_position(rows_file(row(eagle=[300, 2])), "eagle", depth=6)
-    assert data.accepted.tolist() == [6, 1]
-    assert data.depth == 6
+@pytest.mark.parametrize(
+    ("lengths", "depth", "accepted"), [([300, 2], 6, [6, 1]), ([300], None, [254])]
+)
+def test_longer_runs_than_the_depth_are_cut(rows_file, lengths, depth, accepted):
+    data = read_per_position(rows_file(row(mine=lengths)), "mine", depth=depth)
+    assert (data.accepted.tolist(), data.depth) == (accepted, depth or 254)
 
 
-def test_runs_longer_than_the_deepest_depth_are_cut_to_it(rows_file):
-    assert read_per_position(rows_file(row(eagle=[300])), "eagle").accepted.tolist() == [254]
-
-
-def test_any_list_may_be_chosen_by_name(rows_file):
-    assert read_per_position(rows_file(row(mine=[2])), "mine").accepted.tolist() == [1]
-
-
-def test_an_unknown_list_names_the_lists_there_are(rows_file):
-    with pytest.raises(DataError, match=r"row 1: no list 'mtp'; lists there are: eagle, ngram$"):
-        read_per_position(rows_file(row(ngram=[1], words=["a"])), "mtp")
-
-
-def test_a_row_that_lacks_the_list_is_named(rows_file):
-    with pytest.raises(DataError, match=r"rows.jsonl: row 2: no list 'ngram'"):
-        read_per_position(rows_file(row(ngram=[1]), row()), "ngram")
+@pytest.mark.parametrize(
+    ("rows", "name", "said"),
+    [
+        ([row(ngram=[1], words=["a"])], "mtp", "row 1: no list 'mtp'; .* are: eagle, ngram$"),
+        ([row(ngram=[1]), row()], "ngram", r"rows.jsonl: row 2: no list 'ngram'"),
+    ],
+)
+def test_a_list_that_is_not_there_is_named(rows_file, rows, name, said):
+    with pytest.raises(DataError, match=said):
+        read_per_position(rows_file(*rows), name)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 
 import numpy as np
@@ -90,6 +88,10 @@ def test_of_a_long_trace_every_other_request_is_kept(tmp_path, monkeypatch, sign
         (step(2, ["a"], [10**12], [1]), "step 2"),
         ({**step(2, ["a"], [2], [1]), "schema": 9}, "schema 9"),
         ({"schema": 1, "step": 2}, "step 2"),
+        (step(2, ["a"], [2], [1], confidence=[[0.5, 1.5]]), "confidence leaves 0..1"),
+        (step(2, ["a"], [2], [1], confidence=[[0.5], [0.5]]), "2 confidence for 1 ids"),
+        (step(2, ["a"], [2], [1], confidence=[["x"]]), "confidence"),
+        (step(2, ["a"], [2], [1], temperature=[]), "0 temperature for 1 ids"),
     ],
 )
 def test_a_bad_step_is_named(tmp_path, record, said):
@@ -99,14 +101,14 @@ def test_a_bad_step_is_named(tmp_path, record, said):
             read_step_trace(source)
 
 
-def test_a_trace_without_drafts_is_refused(tmp_path):
-    write(tmp_path / "steps-1-000000.jsonl", step(1, ["a"], [0], [0]))
-    with pytest.raises(DataError, match="no step verified a draft"):
-        read_step_trace(tmp_path)
-
-
-def test_a_trace_without_steps_is_refused(tmp_path):
-    with pytest.raises(DataError, match="no decode steps"):
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [([step(1, ["a"], [0], [0])], "no step verified a draft"), ([], "no decode steps")],
+)
+def test_a_trace_without_steps_or_drafts_is_refused(tmp_path, rows, said):
+    if rows:
+        write(tmp_path / "steps-1-000000.jsonl", *rows)
+    with pytest.raises(DataError, match=said):
         read_step_trace(tmp_path)
 
 
@@ -181,26 +183,6 @@ def test_confidence_and_temperature_of_a_trace_are_kept(tmp_path):
     assert data.temperature == 0.8
 
 
-def test_a_trace_without_confidence_has_none(tmp_path):
-    write(tmp_path / "steps-1-000000.jsonl", step(1, ["a"], [2], [1]))
-    assert read_step_trace(tmp_path).confidence is None
-
-
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ({"confidence": [[0.5, 1.5]]}, "confidence leaves 0..1"),
-        ({"confidence": [[0.5], [0.5]]}, "2 confidence for 1 ids"),
-        ({"confidence": [["x"]]}, "confidence"),
-        ({"temperature": []}, "0 temperature for 1 ids"),
-    ],
-)
-def test_a_bad_confidence_or_temperature_is_named(tmp_path, columns, said):
-    write(tmp_path / "steps-1-000000.jsonl", step(1, ["a"], [2], [1], **columns))
-    with refused(DataError, str(tmp_path), match=said):
-        read_step_trace(tmp_path)
-
-
 def arrays(**changed):
     given = {
         "accepted": np.array([1, 2, 0, 1], dtype=np.int8),
@@ -232,6 +214,8 @@ def test_steps_of_an_npz_are_gathered_by_request_with_their_confidence(tmp_path)
         ({"accepted": np.array([{}, 1, 2, 3])}, "[Pp]ickle"),
         ({"max_prob": np.full((4, 2), 1.5)}, "row 0: max_prob"),
         ({"max_prob": np.zeros(4)}, "max_prob must be floats"),
+        ({"label": np.array(["a", "b"])}, "label names requests 0 to 1"),
+        ({"label": np.arange(8)}, "one text per request"),
         (
             {
                 "accepted": np.zeros(0, int),
@@ -257,40 +241,24 @@ def test_a_missing_array_is_named_with_those_there_are(tmp_path):
         read_recorded_npz(tmp_path / "a.npz")
 
 
+@pytest.mark.parametrize("keep", [0, 2, 40, 0.5, 0.95, "damaged"])
+def test_a_damaged_npz_is_refused(tmp_path, keep):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, **arrays(max_prob=np.random.default_rng(0).random((4, 2))))
+    whole = bytearray(path.read_bytes())
+    if keep == "damaged":
+        whole[50:70] = bytes(20)
+    else:
+        del whole[keep if isinstance(keep, int) else int(len(whole) * keep) :]
+    path.write_bytes(bytes(whole))
+    with pytest.raises(DataError, match=r"a\.npz: "):
+        read_recorded_npz(path)
+
+
 def test_labels_of_an_npz_go_to_their_requests(tmp_path):
     labels = np.array([f"kind {number}" for number in range(8)])
     np.savez(tmp_path / "steps.npz", **arrays(), label=labels)
     assert read_recorded_npz(tmp_path / "steps.npz").labels == ("kind 3", "kind 7")
-
-
-@pytest.mark.parametrize(
-    ("labels", "said"),
-    [(np.array(["a", "b"]), "label names requests 0 to 1"), (np.arange(8), "one text per request")],
-)
-def test_labels_that_do_not_fit_an_npz_are_refused(tmp_path, labels, said):
-    np.savez(tmp_path / "steps.npz", **arrays(), label=labels)
-    with pytest.raises(DataError, match=said):
-        read_recorded_npz(tmp_path / "steps.npz")
-
-
-@pytest.mark.parametrize("keep", [0, 2, 40, 0.5, 0.95])
-def test_an_npz_cut_short_is_refused(tmp_path, keep):
-    path = tmp_path / "a.npz"
-    np.savez_compressed(path, **arrays())
-    whole = path.read_bytes()
-    path.write_bytes(whole[: keep if isinstance(keep, int) else int(len(whole) * keep)])
-    with pytest.raises(DataError, match=r"a\.npz: "):
-        read_recorded_npz(path)
-
-
-def test_damaged_content_of_an_npz_is_refused(tmp_path):
-    path = tmp_path / "a.npz"
-    np.savez_compressed(path, **arrays(max_prob=np.random.default_rng(0).random((4, 2))))
-    whole = bytearray(path.read_bytes())
-    whole[50:70] = bytes(20)
-    path.write_bytes(bytes(whole))
-    with pytest.raises(DataError, match=r"a\.npz: "):
-        read_recorded_npz(path)
 
 
 @pytest.mark.parametrize("name", ["draft_code_t0.8", "draft_json_t0.0", "poor_random_t0.8"])

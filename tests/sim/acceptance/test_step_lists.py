@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -38,15 +36,17 @@ def test_the_heuristic_adds_two_after_all_accepted_and_else_takes_one():
     assert drafted.tolist() == [5, 7, 6, 5, 7, 6, 5, 4, 3, 2, 1, 1, 1]
 
 
-def test_k_is_inferred_as_the_largest_and_the_source_says_so(rows_file):
-    data = read_step_lists(rows_file(row([4, 1, 2])))
-    assert data.depth == 3
-    assert "K is not in the file, taken as the largest accepted number, 3" in data.source
-
-
-def test_the_heuristic_is_recognised_where_no_single_k_explains_the_file(rows_file):
-    data = read_step_lists(rows_file(row([6, 8, 1])))
-    assert "HF heuristic" in data.source
+@pytest.mark.parametrize(
+    ("lengths", "depth", "said"),
+    [
+        ([4, 1, 2], 3, "K is not in the file, taken as the largest accepted number, 3"),
+        ([6, 8, 1], 9, "HF heuristic"),  # no single K explains it
+    ],
+)
+def test_the_source_says_what_k_is_taken_to_be(rows_file, lengths, depth, said):
+    data = read_step_lists(rows_file(row(lengths)))
+    assert data.depth == depth
+    assert said in data.source
 
 
 def test_a_row_of_plain_steps_may_leave_its_list_out(rows_file):

@@ -1,28 +1,19 @@
-from __future__ import annotations
-
 import pytest
 
-from adaptive_spec.sim.acceptance.data import (
-    hazards,
-    mean_accepted,
-    steps_of,
-)
+from adaptive_spec.sim.acceptance.data import hazards, mean_accepted, steps_of
 
 from .fake_records import data_of
 
 TWO = data_of([2, 1, 0, 0, 3], [1, 0, 0])
 
 
-def test_steps_begin_where_the_step_before_ended():
-    starts, accepted = steps_of(TWO, 1)
-    assert starts.tolist() == [0, 2, 3, 4, 5, 7]
-    assert accepted.tolist() == [1, 0, 0, 1, 1, 0]
-
-
-def test_no_drafts_is_a_step_for_each_token():
-    starts, accepted = steps_of(TWO, 0)
-    assert starts.tolist() == list(range(8))
-    assert accepted.sum() == 0
+@pytest.mark.parametrize(
+    ("k", "begin", "accepts"),
+    [(0, list(range(8)), [0] * 8), (1, [0, 2, 3, 4, 5, 7], [1, 0, 0, 1, 1, 0])],
+)
+def test_steps_begin_where_the_step_before_ended(k, begin, accepts):
+    starts, accepted = steps_of(TWO, k)
+    assert (starts.tolist(), accepted.tolist()) == (begin, accepts)
 
 
 @pytest.mark.parametrize("k", [-1, 9])

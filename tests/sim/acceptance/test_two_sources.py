@@ -1,7 +1,5 @@
 """Records of two sources that come with the package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Advice on traces of simulated servers whose costs are known."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

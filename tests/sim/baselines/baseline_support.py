@@ -1,7 +1,5 @@
 """Fake steps, a drive with confidence and a short simulation for the tests of baselines."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json
@@ -20,13 +18,7 @@ from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
-from adaptive_spec.step import (
-    FinishedStep,
-    Mode,
-    SpecPlan,
-    StepContext,
-    StepOutcome,
-)
+from adaptive_spec.step import FinishedStep, Mode, SpecPlan, StepContext, StepOutcome
 from tests import steps
 
 KMAX = 5
@@ -167,6 +159,7 @@ def simulated(
     drafter: str = "mtp",
     acceptance: str = "model:mixed",
     tokens: int = 2500,
+    warmup_steps: int = 50,
     **options: Any,
 ) -> Result:
     """A short run on the shipped H100 profile; a plan that can't run fails the test."""
@@ -177,7 +170,7 @@ def simulated(
         hardware="h100-llama-8b",
         engine=EngineOptions(level=level, max_draft_tokens=KMAX, delay=1),
         tokens=tokens,
-        warmup_steps=50,
+        warmup_steps=warmup_steps,
         confidence_auc=auc,
     )
     result = simulate(scenario, PolicyChoice(name, name, options))
@@ -219,27 +212,3 @@ def stays_causal(policy: Policy, level: Level, ladder: tuple[int, ...] = ()) -> 
             plans.append(plan.verify)
         one, two = (np.atleast_1d(np.minimum(verify, changed)[row]) for verify in plans)
         assert one.tolist() == two.tolist()
-
-
-def simulated_mean_k(
-    policy: Policy,
-    model: str,
-    *,
-    tokens: int = 8000,
-    warmup_steps: int = 150,
-    auc: float | None = None,
-) -> float:
-    """Mean K of four requests with a model such as ``good``; a plan that can't run fails."""
-    scenario = Scenario(
-        load="closed:4",
-        acceptance=(f"model:{model}",),
-        drafter="eagle",
-        hardware="h100-llama-8b",
-        engine=EngineOptions(max_draft_tokens=5),
-        tokens=tokens,
-        warmup_steps=warmup_steps,
-        confidence_auc=auc,
-    )
-    result = scenario.run(policy, policy.name)
-    assert result.fail_opens == 0
-    return result.mean_k

@@ -1,7 +1,5 @@
 """AcceptanceAdaptiveK: thresholds, hysteresis, warm-up, probes and the cap of a table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """BanditSpec: turns, generations, the bonus that is the same for all, and losses without time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

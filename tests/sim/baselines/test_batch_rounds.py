@@ -1,7 +1,5 @@
 """Rounds of batch-uniform baselines: what runs when K changes, and what a step is credited to."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

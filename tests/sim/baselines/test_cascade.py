@@ -1,7 +1,5 @@
 """Cascade's tests of K per request."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +9,7 @@ from adaptive_spec import Level, Mode
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import SpecPlan
 
-from .baseline_support import (
-    KMAX,
-    context,
-    finished,
-    make,
-    simulated,
-)
+from .baseline_support import KMAX, context, finished, make, simulated
 from .tiny_engine import TinyEngine
 
 CASCADE = "cascade"

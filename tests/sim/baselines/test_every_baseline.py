@@ -1,7 +1,5 @@
 """What baselines have in common: the contract, causality, clear errors, a sane simulation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from tests.sim.baselines.baseline_support import (
     check_with_signal,
     make,
     simulated,
-    simulated_mean_k,
     staircase,
     stays_causal,
 )
@@ -24,6 +21,7 @@ P_MIN: dict[str, Any] = {"p_min": 0.5, "max_drafts": 5}
 WINDOW = {"acceptance_rate_window_size": 3, "acceptance_rate_threshold": 0.5}
 REQUESTS = {"acceptance_window": 3, "acceptance_length_threshold": 1.0}
 QUICK = {"trial_steps": 2, "hold_steps": 6, "baseline_period": 1000}
+EAGLE: dict[str, Any] = {"drafter": "eagle", "auc": None, "tokens": 12_000}
 TABLE = [[1, 0, 6.9], [1, 1, 8.0], [1, 5, 10.8], [64, 0, 8.5], [64, 1, 15.4], [64, 5, 37.5]]
 
 
@@ -115,8 +113,8 @@ def test_it_goes_deep_with_a_good_drafter_and_shallow_with_a_dead_one(
     name: str, warmup_steps: int, good: tuple[float, float], dead: tuple[float, float]
 ) -> None:
     for model, (low, high) in (("good", good), ("dead", dead)):
-        found = simulated_mean_k(build_baseline(name), model, warmup_steps=warmup_steps)
-        assert low <= found <= high, model
+        found = simulated(name, **EAGLE, acceptance=f"model:{model}", warmup_steps=warmup_steps)
+        assert low <= found.mean_k <= high, model
 
 
 @pytest.mark.parametrize(
@@ -131,7 +129,7 @@ def test_it_drafts_deeper_with_a_good_drafter_than_with_a_dead_one(
     name: str, options: dict[str, Any], gap: float
 ) -> None:
     good, dead = (
-        simulated_mean_k(build_baseline(name, options), model, tokens=12000, warmup_steps=300)
+        simulated(name, acceptance=f"model:{model}", warmup_steps=300, **EAGLE, **options).mean_k
         for model in ("good", "dead")
     )
     assert good > dead + gap

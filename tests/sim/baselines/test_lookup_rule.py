@@ -1,7 +1,5 @@
 """The fixed rules between two sources of drafts."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from adaptive_spec.sim.baselines.engines.lookup_rule import LookupRuleOptions, LookupRulePolicy

@@ -1,7 +1,5 @@
 """Nightjar: blocks and bins, exploration, the greedy arm, the price of switching on."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SGLang's adaptive steps around the rule, which tests/sglang holds against SGLang's own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from adaptive_spec import Level

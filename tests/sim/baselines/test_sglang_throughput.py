@@ -1,7 +1,5 @@
 """SGLang's throughput-aware steps: scores, windows, hysteresis and their faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from tests.sim.baselines.tiny_engine import TinyEngine, linear, profile_file
 NAME = "adaptive_spec.sim.baselines.engines.sglang_throughput:SGLangThroughputPolicy"
 FALLING = (3, 2, 1, 0)
 COST = {"fixed": 0.01, "token": 1e-5, "draft_pass": 5e-4}
+DEAR = {"fixed": 0.001, "token": 1e-3, "draft_pass": 5e-3}
 
 
 def throughput(folder: Path, cost: dict[str, float] | None = None, **options: Any) -> Any:
@@ -28,20 +27,19 @@ def windows(rates: list[float], positions: int = 7, size: int = 10) -> PositionW
     return found
 
 
-def test_unseen_positions_continue_geometrically() -> None:
-    known = windows([0.8, 0.4, 0.2])
-    assert known.expected_tokens(3) == pytest.approx(2.4)
-    assert known.expected_tokens(5) == pytest.approx(2.4 + 0.1 + 0.05)
-
-
-def test_a_single_known_position_is_copied_once_which_is_too_good() -> None:
-    assert windows([0.6]).expected_tokens(2) == pytest.approx(2.2)
-
-
-def test_without_any_acceptance_deeper_positions_have_no_score() -> None:
-    assert windows([0.0]).expected_tokens(1) == 1.0
-    assert windows([0.0, 0.0]).expected_tokens(3) is None
-    assert windows([]).expected_tokens(1) is None
+@pytest.mark.parametrize(
+    ("rates", "k", "tokens"),
+    [
+        pytest.param([0.8, 0.4, 0.2], 3, 2.4, id="seen"),
+        pytest.param([0.8, 0.4, 0.2], 5, 2.55, id="unseen ones continue geometrically"),
+        pytest.param([0.6], 2, 2.2, id="one is copied once, which is too good"),
+        pytest.param([0.0], 1, 1.0, id="no acceptance"),
+        pytest.param([0.0, 0.0], 3, None, id="without any, deeper ones have no score"),
+        pytest.param([], 1, None, id="nothing seen"),
+    ],
+)
+def test_expected_tokens(rates: list[float], k: int, tokens: float | None) -> None:
+    assert windows(rates).expected_tokens(k) == (tokens and pytest.approx(tokens))
 
 
 def test_a_request_says_nothing_about_what_it_did_not_verify() -> None:
@@ -59,33 +57,25 @@ def test_it_waits_for_full_windows_of_all_positions(tmp_path: Path) -> None:
     assert sum(depth == 7 for depth in depths[:switched]) >= 20
 
 
-def test_it_takes_the_candidate_of_the_best_tokens_per_second(tmp_path: Path) -> None:
-    # Positions are accepted by 3, 2, 1, 0 of 4: 2.5 tokens at 11.66 ms (K = 3) or 13.82 (K = 7),
-    # 18 % more; at K = 3 the tail continues with .14, .08, which is not worth 2 or 4 passes.
-    engine = TinyEngine(throughput(tmp_path), accepts=FALLING, kmax=7, seconds=linear(**COST))
+@pytest.mark.parametrize(
+    ("cost", "accepts", "options", "ks"),
+    [
+        # Positions are accepted by 3, 2, 1, 0 of 4: 2.5 tokens at 11.66 ms (K = 3) or 13.82
+        # (K = 7), 18 % more; at K = 3 the tail continues with .14, .08, not worth 2 or 4 passes.
+        pytest.param(COST, FALLING, {}, {3}, id="the best tokens per second"),
+        pytest.param(COST, FALLING, {"switch_hysteresis": 0.25}, {7}, id="below the hysteresis"),
+        # Three drafts always accepted, never a fourth: seen from K = 3, every position is certain.
+        pytest.param(COST, 3, {}, {3, 7}, id="an extrapolated tail is tried again and again"),
+        pytest.param(DEAR, 0, {}, {1}, id="it never switches off"),
+    ],
+)
+def test_what_runs_in_the_end(
+    cost: dict[str, float], accepts: Any, options: dict[str, float], ks: set[int], tmp_path: Path
+) -> None:
+    policy = throughput(tmp_path, cost, **options)
+    engine = TinyEngine(policy, accepts=accepts, kmax=7, seconds=linear(**cost))
     engine.run(150)
-    assert set(engine.run(50)) == {3}
-
-
-def test_a_gain_below_the_hysteresis_is_not_taken(tmp_path: Path) -> None:
-    policy = throughput(tmp_path, switch_hysteresis=0.25)
-    engine = TinyEngine(policy, accepts=FALLING, kmax=7, seconds=linear(**COST))
-    engine.run(150)
-    assert set(engine.run(50)) == {7}
-
-
-def test_a_tail_that_is_only_extrapolated_is_tried_again_and_again(tmp_path: Path) -> None:
-    # Three drafts always accepted, never a fourth: seen from K = 3, every position is certain.
-    engine = TinyEngine(throughput(tmp_path), accepts=3, kmax=7, seconds=linear(**COST))
-    engine.run(150)
-    assert set(engine.run(200)) == {3, 7}
-
-
-def test_it_never_switches_off(tmp_path: Path) -> None:
-    dear = {"fixed": 0.001, "token": 1e-3, "draft_pass": 5e-3}
-    engine = TinyEngine(throughput(tmp_path, dear), accepts=0, seconds=linear(**dear))
-    engine.run(200)
-    assert set(engine.run(50)) == {1}
+    assert set(engine.run(200)) == ks
 
 
 def test_when_k_falls_the_windows_above_are_cleared(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """TensorRT-LLM's schedule and gates as baselines: their rules, with their faults."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 
 from adaptive_spec import Capability, Level, Mode, SpecPlan
 from adaptive_spec.policy import Policy
-from adaptive_spec.step import StepContext
+from adaptive_spec.step import FinishedStep, StepContext
 from tests import steps
 from tests.sim.baselines.baseline_support import build_baseline, finished
 
@@ -49,57 +47,33 @@ def test_a_key_of_the_schedule_is_the_largest_batch_of_its_k(batch: int, k: int)
     assert chosen.mode is (Mode.ON if k else Mode.OFF_COLD)
 
 
-def test_the_window_gate_waits_for_a_full_window() -> None:
+NONE, ALL = finished([5], [0]), finished([5], [5])
+
+
+@pytest.mark.parametrize(
+    ("ran", "open_"),
+    [
+        pytest.param([NONE] * 2, True, id="the window is not full"),
+        pytest.param([NONE] * 3, False, id="the window is full"),
+        pytest.param([finished([2, 2], [2, 0])] * 3, True, id="at the threshold"),
+        pytest.param(
+            [*[finished([2, 2], [2, 0])] * 3, finished([4, 4], [2, 1])], False, id="below it"
+        ),
+        pytest.param([*[ALL] * 50, NONE, NONE], False, id="old iterations leave the window"),
+        pytest.param([*[NONE] * 3, *[ALL] * 1000], False, id="once closed, closed for ever"),
+        pytest.param([finished([0, 0], [0, 0])] * 10, True, id="without drafts, no sample"),
+        pytest.param(
+            [finished([5] * 64, [5] * 64), NONE, NONE], False, id="whatever its batch, one sample"
+        ),
+    ],
+)
+def test_the_window_gate(ran: list[FinishedStep], open_: bool) -> None:
     policy = build_baseline(WINDOW_GATE, {**WINDOW, "k": 3})
-    for _ in range(2):
-        policy.observe(finished([3, 3], [0, 0]))
-        assert plan(policy).draft_depth == 3
-    policy.observe(finished([3, 3], [0, 0]))
-    closed = plan(policy)
-    assert (closed.draft_depth, closed.verify.tolist(), closed.mode) == (0, [0, 0], Mode.OFF_COLD)
-
-
-def test_the_window_gate_stays_open_at_its_threshold_and_closes_below() -> None:
-    policy = build_baseline(WINDOW_GATE, WINDOW)
-    for _ in range(3):
-        policy.observe(finished([2, 2], [2, 0]))
-    assert plan(policy).draft_depth == 5
-    policy.observe(finished([4, 4], [2, 1]))
-    assert plan(policy).draft_depth == 0
-
-
-def test_old_iterations_leave_the_window() -> None:
-    policy = build_baseline(WINDOW_GATE, WINDOW)
-    for _ in range(50):
-        policy.observe(finished([5], [5]))
-    for _ in range(2):
-        policy.observe(finished([5], [0]))
-    assert plan(policy).mode is Mode.OFF_COLD
-
-
-def test_a_closed_gate_never_opens_again() -> None:
-    policy = build_baseline(WINDOW_GATE, WINDOW)
-    for _ in range(3):
-        policy.observe(finished([5], [0]))
-    for _ in range(1000):
-        policy.observe(finished([5], [5]))
-    assert plan(policy).draft_depth == 0
-
-
-def test_iterations_without_drafts_are_no_samples_of_the_window_gate() -> None:
-    policy = build_baseline(WINDOW_GATE, WINDOW)
-    for _ in range(10):
-        policy.observe(finished([0, 0], [0, 0]))
-    assert plan(policy).mode is Mode.ON
-
-
-def test_every_iteration_weighs_the_same_whatever_its_batch() -> None:
-    # 2 of 3 iterations reject their one request's drafts, 64 requests of the third accept all.
-    policy = build_baseline(WINDOW_GATE, WINDOW)
-    policy.observe(finished([5] * 64, [5] * 64))
-    policy.observe(finished([5], [0]))
-    policy.observe(finished([5], [0]))
-    assert plan(policy).draft_depth == 0
+    for step in ran:
+        policy.observe(step)
+    made = plan(policy)
+    expected = (3, [3, 3], Mode.ON) if open_ else (0, [0, 0], Mode.OFF_COLD)
+    assert (made.draft_depth, made.verify.tolist(), made.mode) == expected
 
 
 def test_the_request_gate_only_learns_from_requests_that_have_ended() -> None:

@@ -1,23 +1,48 @@
 """TETRIS: a fixed number of drafts, the likeliest."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
 from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
+from adaptive_spec.step import StepContext
 
 from .baseline_support import context, make, simulated
 
 TETRIS = "tetris"
 
 
-def test_the_likeliest_of_the_batch_share_the_capacity() -> None:
-    # Capacity 2 * (5 - 2) = 6: .9^5 = .59 goes before .5, and .25 after it.
-    shown = [[0.9] * 5, [0.5] * 5]
-    plan = make(TETRIS, extra_drafts=2).plan(context(2, confidence=shown))
-    assert (plan.verify.tolist(), plan.draft_depth) == ([5, 1], 5)
+UNIFORM = Capability(level=Level.UNIFORM, max_draft_tokens=5)
+UNLIKE = [[0.9] * 5, [0.1] * 5]
+
+
+@pytest.mark.parametrize(
+    ("options", "seen", "planned"),
+    [
+        # Capacity 2 * (5 - 2) = 6: .9^5 = .59 goes before .5, and .25 after it.
+        ({"extra_drafts": 2}, context(2, confidence=[[0.9] * 5, [0.5] * 5]), ([5, 1], 5)),
+        # Drafts that are not at hand take no capacity.
+        (
+            {"extra_drafts": 3},
+            context(2, confidence=UNLIKE, draft_available=np.array([1, 5])),
+            ([1, 3], 5),
+        ),
+        # A small batch runs the base K, and so do steps without confidence or with one K for all.
+        ({"extra_drafts": 2, "turn_on_batch_size": 3}, context(2, confidence=UNLIKE), ([3, 3], 3)),
+        (
+            {"extra_drafts": 2, "turn_on_batch_size": 3},
+            context(3, confidence=[*UNLIKE, [0.1] * 5]),
+            ([5, 2, 2], 5),
+        ),
+        ({"extra_drafts": 2}, context(2), ([3, 3], 3)),
+        ({"extra_drafts": 2}, context(2, capability=UNIFORM, confidence=UNLIKE), ([3, 3], 3)),
+    ],
+)
+def test_the_likeliest_of_the_batch_share_the_capacity(
+    options: dict[str, int], seen: StepContext, planned: tuple[list[int], int]
+) -> None:
+    plan = make(TETRIS, **options).plan(seen)
+    assert (plan.verify.tolist(), plan.draft_depth) == planned
 
 
 def test_the_capacity_is_filled_whatever_the_confidence() -> None:
@@ -28,42 +53,11 @@ def test_the_capacity_is_filled_whatever_the_confidence() -> None:
         assert int(plan.verify.sum()) == 7 * max(5 - extra, 1)
 
 
-def test_drafts_that_are_not_at_hand_take_no_capacity() -> None:
-    shown = [[0.9] * 5, [0.1] * 5]
-    at_hand = np.array([1, 5])
-    plan = make(TETRIS, extra_drafts=3).plan(context(2, confidence=shown, draft_available=at_hand))
-    assert plan.verify.tolist() == [1, 3]
-
-
-def test_a_small_batch_runs_the_base_k() -> None:
-    policy = make(TETRIS, extra_drafts=2, turn_on_batch_size=3)
-    small = policy.plan(context(2, confidence=[[0.9] * 5, [0.1] * 5]))
-    assert (small.verify.tolist(), small.draft_depth) == ([3, 3], 3)
-    large = policy.plan(context(3, confidence=[[0.9] * 5, [0.1] * 5, [0.1] * 5]))
-    assert large.verify.tolist() == [5, 2, 2]
-
-
-def test_without_confidence_or_with_one_k_per_batch_the_base_k_runs() -> None:
-    policy = make(TETRIS, extra_drafts=2)
-    assert policy.plan(context(2)).verify.tolist() == [3, 3]
-    uniform = Capability(level=Level.UNIFORM, max_draft_tokens=5)
-    shown = [[0.9] * 5, [0.1] * 5]
-    assert policy.plan(context(2, capability=uniform, confidence=shown)).verify.tolist() == [3, 3]
-
-
 def test_equal_survivals_go_to_shallow_positions_then_early_requests() -> None:
     survival = np.ones((3, 4))
     full = np.full(3, 4)
     ranked = [most_likely(survival, full, budget).tolist() for budget in (0, 1, 2, 3, 4, 8, 99)]
-    assert ranked == [
-        [0, 0, 0],
-        [1, 0, 0],
-        [1, 1, 0],
-        [1, 1, 1],
-        [2, 1, 1],
-        [3, 3, 2],
-        [4, 4, 4],
-    ]
+    assert ranked == [[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1], [2, 1, 1], [3, 3, 2], [4, 4, 4]]
 
 
 def test_a_drafts_place_does_not_depend_on_deeper_ones_of_its_request() -> None:

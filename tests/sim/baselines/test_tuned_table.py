@@ -1,7 +1,5 @@
 """A vLLM schedule tuned on measured throughput."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """TurboSpec: goodput of one rate, the bias to off, the first maximum, the frozen rate."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any
@@ -44,23 +42,35 @@ def test_it_maximises_goodput_of_the_initial_rate(tmp_path: Path) -> None:
     assert engine.step().draft_depth == best.index(max(best)) == 3
 
 
-def test_off_wins_up_to_a_tenth_below_speculation(tmp_path: Path) -> None:
-    # 1.7 (f + 4 t) / (f + 8 t) = 1.1 at t = .3 f.
-    for token, k in ((0.0031, 0), (0.0029, 1)):
-        cost = {"fixed": 0.01, "token": token, "draft_pass": 0.0}
-        values = goodputs(0.7, cost, 4, 1)
-        assert 1.0 < values[1] / values[0] < 1.2
-        assert (values[1] > 1.1 * values[0]) is bool(k)
-        engine = started(tmp_path, cost, kmax=1)
-        engine.run(60)
-        assert engine.step().draft_depth == k
+NEAR_OFF = {"fixed": 0.01, "token": 0.0031, "draft_pass": 0.0}
+"""K = 1 is less than a tenth better than off: 1.7 (f + 4 t) / (f + 8 t) = 1.1 at t = .3 f."""
 
 
-def test_the_bias_is_an_option(tmp_path: Path) -> None:
-    cost = {"fixed": 0.01, "token": 0.0031, "draft_pass": 0.0}
-    engine = started(tmp_path, cost, kmax=1, options={"off_bias": 1.0})
+@pytest.mark.parametrize(
+    ("cost", "engine", "k"),
+    [
+        pytest.param(NEAR_OFF, {"kmax": 1}, 0, id="off wins below a tenth"),
+        pytest.param({**NEAR_OFF, "token": 0.0029}, {"kmax": 1}, 1, id="and not above it"),
+        pytest.param(NEAR_OFF, {"kmax": 1, "options": {"off_bias": 1.0}}, 1, id="without bias"),
+        # 1.1 x 4 x (100 + k + 1) <= 450: k <= 1.
+        pytest.param(FREE, {"kv_total_tokens": 450}, 1, id="a K that would leave the KV pool"),
+    ],
+)
+def test_which_k_runs(
+    cost: dict[str, float], engine: dict[str, Any], k: int, tmp_path: Path
+) -> None:
+    machine = started(tmp_path, cost, **engine)
+    machine.run(60)
+    assert machine.step().draft_depth == k
+
+
+@pytest.mark.parametrize(("cold", "mode"), [(True, Mode.OFF_COLD), (False, Mode.OFF_WARM)])
+def test_at_k_0_the_drafter_is_left_out_only_if_asked_for(
+    cold: bool, mode: Mode, tmp_path: Path
+) -> None:
+    engine = started(tmp_path, {**NEAR_OFF, "token": 0.1}, options={"cold": cold}, cold_off=True)
     engine.run(60)
-    assert engine.step().draft_depth == 1
+    assert engine.step().mode is mode
 
 
 def test_it_stops_at_the_first_maximum_though_a_later_one_is_higher(tmp_path: Path) -> None:
@@ -113,21 +123,6 @@ def test_once_off_the_rate_is_frozen_and_a_revived_drafter_goes_unseen(tmp_path:
     engine.accepts = 5
     assert set(engine.run(2000)) == {0}
     assert policy.acceptance == frozen
-
-
-def test_a_k_that_would_leave_the_kv_pool_is_not_considered(tmp_path: Path) -> None:
-    # 1.1 x 4 x (100 + k + 1) <= 450: k <= 1.
-    engine = started(tmp_path, FREE, kv_total_tokens=450)
-    engine.run(60)
-    assert engine.step().draft_depth == 1
-
-
-def test_at_k_0_the_drafter_is_left_out_only_if_asked_for(tmp_path: Path) -> None:
-    cost = {"fixed": 0.001, "token": 0.01, "draft_pass": 0.0}
-    for cold, mode in ((True, Mode.OFF_COLD), (False, Mode.OFF_WARM)):
-        engine = started(tmp_path, cost, options={"cold": cold}, cold_off=True)
-        engine.run(60)
-        assert engine.step().mode is mode
 
 
 def test_where_depth_is_fixed_drafting_costs_the_same_for_every_k(tmp_path: Path) -> None:

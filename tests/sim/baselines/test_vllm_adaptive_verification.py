@@ -1,7 +1,5 @@
 """vLLM's adaptive verification around the rule, which tests/vllm holds against vLLM's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +10,7 @@ from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.baselines.engines.vllm_adaptive_verification import profiled_curves
 
-from .baseline_support import (
-    KMAX,
-    context,
-    dear_tokens,
-    finished,
-    make,
-    simulated,
-)
+from .baseline_support import KMAX, context, dear_tokens, finished, make, simulated
 
 VLLM = "vllm_adaptive_verification"
 

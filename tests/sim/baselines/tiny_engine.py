@@ -2,8 +2,6 @@
 given, so a test can say what a rule must do next.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -101,11 +99,7 @@ class TinyEngine:
         if not self.capability.steers_depth:
             depth = self.capability.max_draft_tokens
         self.outcome = steps.outcome(
-            context,
-            plan.verify,
-            accepted,
-            draft_depth=depth,
-            seconds=self.seconds(tokens, depth),
+            context, plan.verify, accepted, draft_depth=depth, seconds=self.seconds(tokens, depth)
         )
         self._late.append(finished_step(context, plan, self.outcome))
         if len(self._late) > self._delay:

@@ -1,7 +1,5 @@
 """Fake hardware and fake acceptance data for the drafters' tests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

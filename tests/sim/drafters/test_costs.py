@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from adaptive_spec.sim.drafters.base import DraftCost
@@ -47,15 +45,11 @@ def test_a_price_is_the_share_of_the_targets_pass_where_that_is_linear():
         assert cost.seconds(3, batch, context) == pytest.approx(expected)
 
 
-def test_the_shape_of_llama_8b_follows_from_its_weights_and_layers():
-    shape = TargetShape.of(FakeHardware())
-    assert shape.width == pytest.approx(4096, rel=0.01)
-    assert 32 * shape.layer + 2 * shape.head == pytest.approx(1.0)
-
-
-def test_the_shape_of_llama_70b_follows_from_its_weights_and_layers():
-    shape = TargetShape.of(FakeHardware(weight_bytes=141.1e9, layers=80))
-    assert shape.width == pytest.approx(8192, rel=0.01)
+@pytest.mark.parametrize(("weights", "layers", "width"), [(16.06e9, 32, 4096), (141.1e9, 80, 8192)])
+def test_the_shape_of_llama_follows_from_its_weights_and_layers(weights, layers, width):
+    shape = TargetShape.of(FakeHardware(weight_bytes=weights, layers=layers))
+    assert shape.width == pytest.approx(width, rel=0.01)
+    assert layers * shape.layer + 2 * shape.head == pytest.approx(1.0)
 
 
 def test_an_eagle_pass_is_a_layer_and_the_head():

@@ -1,7 +1,5 @@
 """Modes of the simulated engine: off, with and without a drafter pass, and back."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 import pytest

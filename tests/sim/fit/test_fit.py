@@ -1,7 +1,6 @@
 """What was recorded is fitted without the bias of censoring, and measured on other requests."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +69,7 @@ def recorded(
 
 def test_drafts_are_observed_up_to_the_first_rejection_within_k() -> None:
     steps = recorded(1, 4)
-    steps = Steps(
-        **{
-            **{name: getattr(steps, name) for name in Steps.__dataclass_fields__},
-            "verified": np.array([3, 3, 0, 2]),
-            "accepted": np.array([3, 1, 0, 0]),
-        }
-    )
+    steps = replace(steps, verified=np.array([3, 3, 0, 2]), accepted=np.array([3, 1, 0, 0]))
     drafts = observed_drafts(steps, np.array([0.5]), np.full(2, np.nan))
     assert drafts.position.tolist() == [0, 1, 2, 0, 1, 0]
     assert drafts.accepted.tolist() == [1, 1, 1, 1, 0, 0]
@@ -96,12 +89,7 @@ def test_history_is_what_was_known_before_the_step() -> None:
     first = np.concatenate([[True], drafts.request[1:] != drafts.request[:-1]])
     assert not drafts.columns["history"][first].any()
     assert drafts.columns["history"][~first].any()
-    changed = Steps(
-        **{
-            **{name: getattr(steps, name) for name in Steps.__dataclass_fields__},
-            "accepted": np.where(np.arange(150) % 30 == 29, 0, steps.accepted),
-        }
-    )
+    changed = replace(steps, accepted=np.where(np.arange(150) % 30 == 29, 0, steps.accepted))
     again = observed_drafts(changed, TRUE_HAZARDS, np.full(2, np.nan))
     for request in range(5):
         one = drafts.columns["history"][drafts.request == request]
@@ -178,13 +166,7 @@ def test_the_same_seed_fits_the_same_model() -> None:
 
 def test_task_labels_are_used_only_when_asked_for() -> None:
     easy, hard = recorded(40, spread=0.3), recorded(40, spread=0.3, seed=1)
-    hard = Steps(
-        **{
-            **{name: getattr(hard, name) for name in Steps.__dataclass_fields__},
-            "accepted": np.minimum(hard.accepted, 1),
-            "labels": ("prose",),
-        }
-    )
+    hard = replace(hard, accepted=np.minimum(hard.accepted, 1), labels=("prose",))
     both = joined([easy, hard])
     assert both.labels == ("code", "prose")
     assert both.requests == 80

@@ -1,7 +1,5 @@
 """`adaptive-spec fit`: sources of each kind in, a model file out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import msgspec
@@ -65,9 +63,6 @@ def test_a_wrong_profile_is_one_line_that_names_file_and_key(tmp_path, change, n
     path.write_text(json.dumps({**msgspec.to_builtins(some_profile()), **change}))
     with refused(ConfigError, "wrong.json", match=named):
         read_hardware_profile(path)
-
-
-def test_a_missing_profile_names_the_file(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.json"):
         read_hardware_profile(tmp_path / "none.json")
 
@@ -101,9 +96,7 @@ def test_the_curve_is_linear_between_its_knots_and_past_the_last():
 
 
 @given(
-    st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12),
-    st.integers(0, 400),
-    st.integers(0, 400),
+    st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12), st.integers(0, 400), st.integers(0, 400)
 )
 def test_more_tokens_never_take_less_time(heights, fewer, more):
     knots = [1 + 7 * i for i in range(len(heights))]

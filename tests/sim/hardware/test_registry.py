@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -8,15 +6,14 @@ from adaptive_spec.sim.hardware.profile_file import write_hardware_profile
 from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
 
 
-def test_a_shipped_profile_is_found_by_name():
-    assert hardware("h100-llama-8b").name == "h100-llama-8b"
-
-
-def test_a_profile_file_is_found_by_path(tmp_path):
+def test_a_profile_is_found_by_name_and_by_path(tmp_path):
     path = tmp_path / "mine.json"
     profile = msgspec.structs.replace(hardware_profile("a100-llama-8b"), name="mine")
     write_hardware_profile(profile, path)
-    assert hardware(str(path)).name == "mine"
+    assert [hardware(name).name for name in ("h100-llama-8b", str(path))] == [
+        "h100-llama-8b",
+        "mine",
+    ]
 
 
 @pytest.mark.parametrize("content", ["", "[1, 2]", "{nonsense", '{"name": "x"}'])

@@ -1,7 +1,5 @@
 """What profiles say of the range in which they were compared."""
 
-from __future__ import annotations
-
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.validity import UNKNOWN_ERROR, expected_error, validities
 

@@ -1,7 +1,5 @@
 """Estimates from a trace, held against running the policies."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from pathlib import Path
@@ -134,9 +132,7 @@ def test_a_k_drawn_for_the_batch_by_load_is_weighed_with_its_seconds(tmp_path: P
         )
 
 
-def test_a_policy_that_emits_faster_is_charged_for_the_prompts_that_follow(
-    tmp_path: Path,
-) -> None:
+def test_a_policy_that_emits_faster_is_charged_for_the_prompts_that_follow(tmp_path: Path) -> None:
     evenly = {1: 0.5, 6: 0.5}
     logger = Drawn(4, evenly, evenly, by_request=False)
     record(prompted_server, logger, 4, tmp_path, 700)

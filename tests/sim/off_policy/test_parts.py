@@ -1,7 +1,5 @@
 """Weights, draws and intervals on their own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

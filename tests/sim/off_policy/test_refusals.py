@@ -1,7 +1,5 @@
 """What cannot be evaluated is refused with one line that says what to do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A trace says what a policy knew, request by request, in the order of its ids."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path
@@ -14,14 +12,7 @@ from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.operation.trace import StepTrace, read_trace, step_record
 from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
-from adaptive_spec.step import (
-    Capability,
-    Level,
-    Mode,
-    SpecPlan,
-    StepContext,
-    StepOutcome,
-)
+from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
 from tests import steps
 from tests.sim.off_policy.test_refusals import traced
 

@@ -1,7 +1,5 @@
 """Simulated servers whose policy randomises K, and the same servers under a fixed K."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

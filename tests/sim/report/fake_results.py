@@ -1,7 +1,5 @@
 """Results with known figures: score = K's or policy's factor x concurrency."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

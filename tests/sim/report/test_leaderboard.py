@@ -1,7 +1,5 @@
 """Policies are ranked group by group, on the cells that all of them have run."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

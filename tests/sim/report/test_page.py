@@ -1,7 +1,5 @@
 """The page holds everything it shows, and its figures show something."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -1,7 +1,5 @@
 """A tiny sweep: fake acceptance lists, two loads, one of them on the clock, two seeds."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

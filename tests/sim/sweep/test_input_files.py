@@ -1,7 +1,5 @@
 """A change inside any file that a sweep reads changes its digest; where the files lie does not."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

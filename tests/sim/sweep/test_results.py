@@ -1,7 +1,5 @@
 """What a finished sweep has written and printed."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

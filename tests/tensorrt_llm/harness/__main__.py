@@ -1,7 +1,5 @@
 """Run the table on the installed TensorRT-LLM, GPU or not: `python -m harness`."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

@@ -3,8 +3,6 @@
 `python -m harness.cases NAME` runs one case and prints its result as a line of JSON.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

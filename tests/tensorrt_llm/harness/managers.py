@@ -1,7 +1,5 @@
 """Managers of KV positions and slots, in place of those that allocate GPU memory."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

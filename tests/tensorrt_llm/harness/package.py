@@ -1,7 +1,5 @@
 """Modules of the TensorRT-LLM that is imported, installed or stand-in, hook first."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util

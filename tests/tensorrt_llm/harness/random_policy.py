@@ -1,12 +1,11 @@
 """A policy that decides at random, and now and then wrongly."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec
 import numpy as np
 
+from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import Mode, SpecPlan
 
 
@@ -15,7 +14,7 @@ class RandomOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of steps in which it raises or plans nonsense."""
 
 
-class RandomPolicy:
+class RandomPolicy(StatelessPolicy):
     name = "random"
     summary = "for tests"
     Options = RandomOptions
@@ -40,15 +39,3 @@ class RandomPolicy:
             mode=Mode.ON,
             reason="random",
         )
-
-    def observe(self, step):
-        pass
-
-    def forget(self, slots):
-        pass
-
-    def state(self):
-        return {}
-
-    def restore(self, state):
-        pass

@@ -1,7 +1,5 @@
 """Ranks as threads that meet at every collective."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any, ClassVar
 

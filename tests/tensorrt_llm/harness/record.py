@@ -1,7 +1,5 @@
 """What crossed the seam of the controllers, and the check of its labels."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from typing import Any

@@ -5,8 +5,6 @@ on the last token only, so the text soon repeats itself and prompt look-up finds
 one it depends on the last three tokens and on the length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 VOCABULARY = 96

@@ -1,7 +1,5 @@
 """Requests that come, end, are left out, paused or cancelled; the same on every rank."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Raised where a real engine would hang or go wrong quietly."""
 
-from __future__ import annotations
-
 
 class ViolationError(Exception):
     """Base of all."""

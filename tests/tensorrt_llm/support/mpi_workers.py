@@ -4,8 +4,6 @@ Prints one JSON line per worker. Only TLLM* and TRTLLM* variables are handed on,
 after MPI has started, as when a server's own code sets them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

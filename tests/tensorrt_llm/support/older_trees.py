@@ -1,7 +1,5 @@
 """Forms of the stand-in that differ between versions, each as an edit of its text."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs of several ranks, each in its thread."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ vLLM replaces Triton by a dummy, so the file is loaded alone, with the real Trit
     python run_estimator.py ROUNDS.npz     prints the coefficients after every refit, as JSON
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -3,8 +3,6 @@
 Each test is named by the version: with another one the rule must be read again.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from types import ModuleType, SimpleNamespace
 from typing import Any

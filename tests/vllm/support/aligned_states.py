@@ -6,8 +6,6 @@ after a step whose accepted tokens crossed one. The rules are those of
 `vllm/v1/worker/mamba_utils.py`: precopy_mamba_align_fused_kernel, postprocess_mamba_fused_kernel.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A collector of OpenTelemetry spans, which come by OTLP over HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -3,8 +3,6 @@
 `plugin_folder` makes them a plugin of vLLM's, since every process of a server needs them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ check is test_families.py: the same tokens with speculation and without.
 `stale_state` is no fix: it puts back vLLM's fault before vllm#56531, for a test that must fail.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import textwrap
@@ -254,11 +252,7 @@ def stale_state(monkeypatch: pytest.MonkeyPatch) -> None:
         drafts = num_decode_draft_tokens_cpu
         accepted = forget(num_accepted_tokens, drafts)
         return build(
-            self,
-            *args,
-            num_accepted_tokens=accepted,
-            num_decode_draft_tokens_cpu=drafts,
-            **given,
+            self, *args, num_accepted_tokens=accepted, num_decode_draft_tokens_cpu=drafts, **given
         )
 
     monkeypatch.setattr(gdn_attn.GDNAttentionMetadataBuilder, "build", gdn)

@@ -1,7 +1,5 @@
 """Are two samples of completions from one distribution?"""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Hashable

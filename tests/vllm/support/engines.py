@@ -1,7 +1,5 @@
 """One real vLLM engine in this process, driven step by step."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import inspect

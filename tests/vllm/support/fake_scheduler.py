@@ -1,7 +1,5 @@
 """A scheduler with the attributes of vLLM's that the adapter reads, and steps on it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -6,8 +6,6 @@ makes OUT_DIR/FAMILY/target and, for a drafter of its own, OUT_DIR/FAMILY/draft:
 model.safetensors that vLLM's own code loads.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

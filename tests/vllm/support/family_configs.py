@@ -1,7 +1,5 @@
 """config.json of each small model: targets and drafters of the families that people serve."""
 
-from __future__ import annotations
-
 from typing import Any
 
 VOCABULARY, HIDDEN = 320, 64
@@ -205,8 +203,7 @@ _BLOCK = QWEN3 | dict(
     num_hidden_layers=2, block_size=8, num_target_layers=4, layer_types=["full_attention"] * 2
 )
 DFLASH = _BLOCK | dict(
-    architectures=["DFlashDraftModel"],
-    dflash_config=dict(target_layer_ids=[0, 2], mask_token_id=3),
+    architectures=["DFlashDraftModel"], dflash_config=dict(target_layer_ids=[0, 2], mask_token_id=3)
 )
 DSPARK = _BLOCK | dict(
     architectures=["Qwen3DSparkModel"],

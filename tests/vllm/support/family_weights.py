@@ -5,8 +5,6 @@ leads and untrained drafters are accepted now and then. A drafter's layer is the
 and its fusion of embedding and hidden state passes one of them on.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, TypeAlias
 

@@ -4,8 +4,6 @@ Nothing is captured here: the manager lists graphs, and chooses one for a batch 
 lists had been captured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Traffic of all kinds at changing load, with clients that leave, hints, switches and pauses."""
 
-from __future__ import annotations
-
 import json
 import logging
 import random

@@ -4,8 +4,6 @@ OUR_SCHEDULER holds the configuration as JSON; without it, vLLM's classes stay. 
 configuration leaves nothing to decide is vLLM's own, as it is behind the configuration gate.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests of every kind, and the answers they have without speculation."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

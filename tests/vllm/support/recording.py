@@ -1,7 +1,5 @@
 """What an engine's adapter planned and saw, step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

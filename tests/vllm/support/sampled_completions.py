@@ -1,7 +1,5 @@
 """Many short sampled completions of a few prompts, to compare distributions by."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from engines import Job

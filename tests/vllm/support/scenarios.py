@@ -1,7 +1,5 @@
 """The traffic every engine configuration is run through."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Short sampled completions of a whole engine, and whether two engines' have one distribution."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,12 +81,7 @@ def draw(engine: Engine, samples: int, temperature: float, seed: int) -> list[li
 
     torch.manual_seed(seed)
     drawn: list[list[Sequence]] = [[] for _ in PROMPTS]
-    options = {
-        "temperature": temperature,
-        "n": COPIES,
-        "max_tokens": TOKENS,
-        "detokenize": False,
-    }
+    options = {"temperature": temperature, "n": COPIES, "max_tokens": TOKENS, "detokenize": False}
     for _ in range(-(-samples // BATCH)):
         jobs = [Job(str(at), tokens, 0, options) for at, tokens in enumerate(token_prompts())]
         for name, answer in engine.run(jobs).items():
@@ -98,12 +91,7 @@ def draw(engine: Engine, samples: int, temperature: float, seed: int) -> list[li
 
 def learn(engine: Engine, temperature: float) -> None:
     """Longer completions, from which a policy learns acceptance and step times."""
-    options = {
-        "temperature": temperature,
-        "n": COPIES,
-        "max_tokens": 60,
-        "detokenize": False,
-    }
+    options = {"temperature": temperature, "n": COPIES, "max_tokens": 60, "detokenize": False}
     for _ in range(2):
         engine.run([Job(str(at), tokens, 0, options) for at, tokens in enumerate(token_prompts())])
 

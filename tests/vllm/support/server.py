@@ -1,7 +1,5 @@
 """A real `vllm serve` with the plugin, in its own processes, reached over HTTP."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -144,10 +142,5 @@ def serving(
     }
     with running_server(command, environment, url, log, START_SECONDS) as process:
         yield Server(
-            url,
-            folder / "status.json",
-            folder / "trace",
-            folder / "control.json",
-            log,
-            process,
+            url, folder / "status.json", folder / "trace", folder / "control.json", log, process
         )

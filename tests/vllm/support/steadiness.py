@@ -1,7 +1,5 @@
 """Does a process grow? Memory and state of the adapter at moments when nothing is to do."""
 
-from __future__ import annotations
-
 import gc
 import resource
 import time

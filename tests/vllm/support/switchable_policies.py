@@ -1,7 +1,5 @@
 """Policies for tests, loaded by dotted path as a third party's would be."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, ClassVar
 

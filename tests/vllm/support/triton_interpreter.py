@@ -6,8 +6,6 @@ backend is registered that does nothing but say that it is there. Triton decides
 import whether it interprets, so this comes first, in a process of its own.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

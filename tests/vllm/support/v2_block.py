@@ -1,7 +1,5 @@
 """Rounds of vLLM's own block verification (model runner V2), on a small world of known laws."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 

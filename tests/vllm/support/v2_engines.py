@@ -4,8 +4,6 @@ The process lives as long as the tests that use it and holds one engine at a tim
 the other tests does. A call runs jobs in it and brings back what can be compared.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -14,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from engines import Answer, Engine, Job, prepare_environment
+from engines import KMAX, Answer, Engine, Job, prepare_environment
 from scenarios import prompts
 from v2_signals import Shown, watch
 
@@ -53,6 +51,7 @@ class Observed:
         drafter_passes: forward passes of the draft model per step, those of prompts included.
         preemptions: requests that lost their KV cache.
         accepted: drafts that were accepted.
+        by_place: those of each step with all drafts, by request and tokens before.
         lookup: drafts of a second source, by what became of them.
         failures: faults of ours, by kind.
         left: requests we still hold something of.
@@ -70,6 +69,7 @@ class Observed:
     drafter_passes: float = 0.0
     preemptions: int = 0
     accepted: int = 0
+    by_place: dict[tuple[str, int], int] | None = None
     lookup: dict[str, int] | None = None
     failures: dict[str, int] | None = None
     left: int = 0
@@ -162,18 +162,14 @@ def _watch(jobs: list[Job], method: str, late: bool, options: dict[str, Any]) ->
 
 
 def _run(
-    jobs: list[Job],
-    method: str | None,
-    policy: Any,
-    stages: int,
-    options: dict[str, Any],
+    jobs: list[Job], method: str | None, policy: Any, stages: int, options: dict[str, Any]
 ) -> Observed:
     engine = _engine(method, options)
     engine.scheduler.decode_stagger = stages
     runner, scheduler = type(engine.runner).__module__, type(engine.scheduler).__name__
     if not hasattr(engine.scheduler, "adaptive_spec"):
         return Observed(engine.run(jobs), runner, scheduler)
-    from recording import record_steps, stop_recording
+    from recording import accepted_by_place, record_steps, stop_recording
 
     from adaptive_spec.adapters.vllm.capability import detect
 
@@ -208,6 +204,7 @@ def _run(
         drafter_passes=(engine.drafter_passes - before[0]) / len(record),
         preemptions=engine.preemptions - before[1],
         accepted=sum(int(outcome.accepted.sum()) for outcome in outcomes),
+        by_place=accepted_by_place(record, KMAX),
         lookup=dict(controller.counters.lookup),
         failures=dict(controller.counters.failures),
         left=len(controller.slots),

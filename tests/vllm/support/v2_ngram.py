@@ -1,7 +1,5 @@
 """vLLM's two n-gram drafters on the same texts, and what our scheduler finds out of the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple

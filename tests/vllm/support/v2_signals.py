@@ -1,7 +1,5 @@
 """What the drafter of a V2 engine computed, and what arrived; runs in the engine's process."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -5,8 +5,6 @@ the model eagerly on the padded inputs and attention metadata that the graph wou
 Runs in the process of `v2_engines`, or as a plugin in every process of a server.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

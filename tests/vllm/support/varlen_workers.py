@@ -1,7 +1,5 @@
 """Workers with vLLM's own manager of graphs, its own answers of attention backends, and no GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace

@@ -8,8 +8,6 @@ SGLang looks for `torch.ops.sgl_kernel.convert_weight_packed` to learn whether i
 layouts for its weights. It is not defined here on purpose: layers then take their PyTorch path.
 """
 
-from __future__ import annotations
-
 from . import kvcacheio, mamba, speculative
 from .attention import decode_attention_cpu, extend_attention_cpu, register
 from .cache_slots import (

@@ -5,8 +5,6 @@ queries [tokens, heads, size], pools [slots, key-value heads, size]; `req_to_tok
 row, position) to a slot. Soft caps, sliding windows, sinks and cross attention are refused.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention

@@ -5,8 +5,6 @@ srt/mem_cache/allocation.py and layers/attention/intel_amx_backend.py. `req_to_t
 [request rows, longest sequence]: the slot of each position.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

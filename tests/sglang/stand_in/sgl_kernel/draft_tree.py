@@ -4,8 +4,6 @@ Caller: `build_tree_kernel_efficient_func` in kernels/ops/speculative/spec_tree.
 last verified token, node i > 0 the (i - 1)th selected draft. With topk = 1 it is a chain.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """`sgl_kernel.mamba`: SGLang imports these names on CPU; the models served here don't use them."""
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 

@@ -3,8 +3,6 @@
 Caller: `eagle_sample` in speculative/eagle_utils.py, which takes them from FlashInfer on a GPU.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 

@@ -7,8 +7,6 @@
   Here it gets them and takes the path that it takes on a GPU.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

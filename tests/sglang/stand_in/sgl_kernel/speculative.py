@@ -1,7 +1,5 @@
 """`sgl_kernel.speculative`: trees of the NGRAM worker, which come as masks."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -6,8 +6,6 @@ spelling). `retrive_index` numbers the nodes of all requests; predictions and pr
 in that order.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

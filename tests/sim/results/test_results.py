@@ -1,11 +1,10 @@
-"""Recovery after a change: when throughput is back at the best fixed K's, and what it cost."""
-
-from __future__ import annotations
+"""Recovery after a change, and several seeds taken together."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adaptive_spec.sim.results.result import Percentiles, Result, best_static_ks, mean_and_spread
 from adaptive_spec.sim.results.segments import WINDOW_REQUEST_STEPS, Segment, Segments, recovery_of
 
 CLIENTS = 100
@@ -74,19 +73,63 @@ def test_recovery_is_the_beginning_of_the_first_fast_window():
     assert found.lost_seconds == pytest.approx(0.01 * slow / 2)
 
 
-def test_who_never_gets_fast_has_not_recovered():
-    found = recovery_of(segment([190] * 500), FIXED)
+@pytest.mark.parametrize(
+    "speeds",
+    [
+        pytest.param([190] * 500, id="never fast"),
+        pytest.param([200] * 100 + [150] * 400, id="fast for a while only"),
+        pytest.param([200] * (WINDOW - 1), id="shorter than the window"),
+    ],
+)
+def test_who_does_not_stay_fast_has_not_recovered(speeds):
+    found = recovery_of(segment(speeds), FIXED)
     assert (found.steps, found.seconds) == (None, None)
-    assert found.of_best_static == pytest.approx(0.95)
-
-
-def test_who_is_fast_for_a_while_only_has_not_recovered():
-    assert recovery_of(segment([200] * 100 + [150] * 400), FIXED).steps is None
-
-
-def test_a_segment_shorter_than_the_window_shows_no_recovery():
-    assert recovery_of(segment([200] * (WINDOW - 1)), FIXED).steps is None
+    assert found.of_best_static == pytest.approx(sum(speeds) / len(speeds) / 200)
 
 
 def test_nothing_emitted_is_nothing_to_compare():
     assert recovery_of(segment([0] * 10), FIXED) is None
+
+
+def run(throughput: float) -> Result:
+    nothing = Percentiles()
+    return Result(
+        **dict.fromkeys(("mean_k", "accepted_per_step", "seconds", "mean_batch", "kv_peak"), 0.0),
+        **dict.fromkeys(("steps", "tokens", "requests", "rejected", "preemptions"), 0),
+        policy="static",
+        throughput_tok_s=throughput,
+        ttft_ms=nothing,
+        tpot_ms=nothing,
+        goodput_req_s=None,
+        mode_fraction={},
+        decision_us=nothing,
+        k_fraction={},
+        fail_opens=0,
+        simulation_seconds=0.0,
+    )
+
+
+def by_seed(*scores: tuple[float, ...]) -> list[list[Result]]:
+    return [[run(score) for score in seed] for seed in scores]
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        pytest.param([(1.0, 1.5, 1.3), (2.0, 3.0, 2.6), (1.0, 1.49, 1.31)], [1], id="ahead in all"),
+        pytest.param(
+            [(1.0, 1.5, 1.49), (1.0, 1.48, 1.51), (1.0, 1.5, 1.48)], [1, 2], id="places change"
+        ),
+        pytest.param([(1.0, 1.2, 1.1), (5.0, 6.0, 5.5), (0.2, 0.24, 0.22)], [1], id="shared luck"),
+        pytest.param([(1.0, 1.2, 1.1999)], [1], id="one seed"),
+    ],
+)
+def test_fixed_k_that_are_best_over_seeds(scores: list[tuple[float, ...]], best: list[int]) -> None:
+    assert best_static_ks(by_seed(*scores), closed=True) == best
+
+
+def test_spread_is_half_the_range_and_missing_figures_are_no_mean() -> None:
+    runs = [run(score) for score in (1.0, 2.0, 4.0)]
+    mean, spread = mean_and_spread(runs, lambda each: each.throughput_tok_s) or (0.0, 0.0)
+    assert (mean, spread) == (pytest.approx(7 / 3), 1.5)
+    assert mean_and_spread(runs, lambda each: each.goodput_req_s) is None
