@@ -15,18 +15,14 @@
 #
 # Needs CPython 3.11 and the package indexes; 2 GB. Exit status 1: Triton behaves otherwise now.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3.11 -m venv "$folder/venv"
 pip="$folder/venv/bin/python -m pip install --quiet --no-deps"
-grep -Ei '^(torch|triton|numpy|filelock|typing[-_]extensions|sympy|mpmath|networkx|jinja2|markupsafe|fsspec)==' \
-    "$here/../requirements/vllm.txt" | sed 's/ *\\$//; s/ *;.*//' > "$folder/packages"
-$pip --requirement "$folder/packages" || {
-    # PyPI has no +cpu builds of torch.
-    $pip --index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
-    $pip --requirement "$folder/packages"
-}
+# PyPI has no +cpu builds of torch.
+$pip torch==2.13.0+cpu || $pip --index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu
+$pip triton==3.9.0 numpy==2.3.5 filelock==4.2.11 typing_extensions==4.16.0 sympy==1.14.0 \
+    mpmath==1.3.0 networkx==3.6.1 Jinja2==3.1.6 MarkupSafe==3.0.4 fsspec==2026.9.0
 cat > "$folder/run.py" <<'PYTHON'
 import sys
 

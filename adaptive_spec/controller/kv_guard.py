@@ -33,7 +33,7 @@ def affordable_drafts(context: StepContext) -> int:
     """
     kmax = context.capability.max_draft_tokens
     left = context.kv_free_tokens - context.batch_size
-    if context.waiting or left < 0 or left >= context.batch_size * kmax:
+    if context.waiting or left < 0:
         return kmax
     wanted = context.draft_available
     if context.lookup_available is not None:

@@ -19,7 +19,7 @@ import functools
 import importlib.util
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -36,32 +36,31 @@ _declared: list[Kernel[Any, Any]] = []
 _wanted: KernelName = "numpy"
 
 
-class Kernel(functools.partial[_R], Generic[_P, _R]):
+class Kernel(Generic[_P, _R]):
     """A computation that runs in numpy until its loop is compiled.
-
-    A partial without arguments: a call goes to the form in use, with no step of Python between.
 
     Attributes:
         reference: the form in numpy.
         loop: the form to compile, plain Python until then.
-        compiled: the compiled loop is in use.
+        active: the compiled loop; None while numpy's form runs.
     """
 
-    def __new__(cls, reference: Callable[_P, _R], *_: object) -> Self:
-        """Run numpy's form first."""
-        return super().__new__(cls, reference)
-
     def __init__(self, reference: Callable[_P, _R], loop: Callable[_P, _R], signature: str) -> None:
-        self.reference, self.loop, self.compiled = reference, loop, False
+        self.reference, self.loop = reference, loop
+        self.active: Callable[..., _R] | None = None
         self._signature = signature
         self._compiled: Callable[_P, _R] | None = None
         functools.update_wrapper(self, reference)
         _declared.append(self)
 
-    if TYPE_CHECKING:
-
-        def __call__(self, *arguments: _P.args, **named: _P.kwargs) -> _R:
-            """Run the form in use."""
+    def __call__(self, *arguments: _P.args, **named: _P.kwargs) -> _R:
+        """Run the compiled loop, or numpy's form without one."""
+        if self.active is None:
+            return self.reference(*arguments, **named)
+        try:
+            return self.active(*arguments, **named)
+        except TypeError:  # integers narrower than 64 bits, or arrays that are read-only
+            return self.active(*map(_as_compiled_for, arguments))
 
     def compile(self) -> Callable[_P, _R]:
         """Return the loop that the first call compiles or loads from disk."""
@@ -71,10 +70,7 @@ class Kernel(functools.partial[_R], Generic[_P, _R]):
 
     def use(self, *, compiled: bool) -> None:
         """Run the compiled loop from now on, or numpy's form."""
-        self.compiled = compiled
-        form = _taking_any_arrays(self.compile()) if compiled else self.reference
-        # What a pickle of a partial holds; only the function changes.
-        self.__setstate__((form, (), {}, self.__dict__))  # type: ignore[attr-defined]
+        self.active = self.compile() if compiled else None
 
 
 def kernel(signature: str, loop: Callable[_P, _R]) -> Callable[[Callable[_P, _R]], Kernel[_P, _R]]:
@@ -147,20 +143,7 @@ def prepare_kernels(name: KernelName) -> None:
 
 def kernel_in_use() -> Literal["numpy", "numba"]:
     """The form that runs: ``numba`` once any kernel is compiled and in use."""
-    return "numba" if any(each.compiled for each in _declared) else "numpy"
-
-
-def _taking_any_arrays(compiled: Callable[_P, _R]) -> Callable[..., _R]:
-    """Return the loop for integers narrower than 64 bits and read-only arrays, too."""
-    expected: Callable[..., _R] = compiled
-
-    def run(*arguments: Any) -> _R:
-        try:
-            return expected(*arguments)
-        except TypeError:
-            return expected(*map(_as_compiled_for, arguments))
-
-    return run
+    return "numba" if any(each.active is not None for each in _declared) else "numpy"
 
 
 def _as_compiled_for(argument: Any) -> Any:

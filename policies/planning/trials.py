@@ -147,7 +147,7 @@ class Trials:
             return None
         if self.measures_prompts(context):
             return None
-        # What was found fades within `_HORIZON` steps.
+        # A result fades within `_HORIZON` steps.
         self._found += (1.0 - self._found) * _PERIOD / _HORIZON
         horizon = min(_LEAST_HORIZON + steps, _HORIZON)
         evidence = np.clip(observations + self._kept, 0, _MOST_EVIDENCE)

@@ -318,7 +318,7 @@ def test_off_keeps_what_doctor_says(family: Served) -> None:
             found[arm] = sum(reused), blocks, cpu_of_a_step(engine)
             family.close()
     (never_reused, never_blocks, never_cpu), (off_reused, off_blocks, off_cpu) = found.values()
-    # What the tests mend for a CPU costs another time than a GPU's operators.
+    # The operators that the tests mend for a CPU take another time than a GPU's.
     time_ratio = "" if FAMILIES[family.name].operators else f"{off_cpu / never_cpu:.2f}"
     kv = f"{off_blocks / never_blocks:.2f}"
     print(f"\n| {family.name} | {never_reused} | {off_reused} | {kv} | {time_ratio} |")

@@ -287,6 +287,13 @@ def test_drafts_are_given_up_before_the_kv_pool_runs_out(
     assert unguarded.plan(context(0, **seen)).verify.tolist() == [4, 2, 0]
 
 
+@pytest.mark.parametrize(("free", "k"), [(3 + 3 * 4, 4), (3 + 3 * 4 - 1, 3)])
+def test_memory_is_short_from_one_token_below_kmax_for_everybody(free: int, k: int) -> None:
+    guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL, Config())
+    seen = context(0, draft_available=np.full(3, 4), kv_free_tokens=free)
+    assert guarded.plan(seen).verify.tolist() == [k] * 3
+
+
 def test_a_policy_that_waits_for_the_processor_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     wall = itertools.count(step=0.1)
     monkeypatch.setattr("time.perf_counter", lambda: next(wall))

@@ -1,4 +1,4 @@
-"""What the status counts stays bounded; predicted and measured goodput are of the same steps."""
+"""The status counts within bounds, and compares goodput of the same steps."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a sweep says while it runs, what it makes of failures, and that it goes on where it was."""
+"""A sweep says how far it is, reports failures, and goes on where it was stopped."""
 
 import importlib.util
 import json
