@@ -231,8 +231,8 @@ class PlannedPolicy:
         timed = None
         mode = self._mode_of(forecast)
         if not context.step % EVERY_STEPS:
-            self._worth.planned(forecast, mode)
             self._break_even.planned(forecast)
+            self._worth.planned(forecast, mode, self._break_even.found)
         if mode is not Mode.ON:
             self._off_since = min(self._off_since, context.now)
             self._last_depth = 0
@@ -380,7 +380,7 @@ class PlannedPolicy:
         if heeded and outcome.slots.size and bool((outcome.verified == plan.verify).all()):
             surplus = float(outcome.emitted.mean()) - predicted / outcome.batch_size
             if (rows := step.context.taking_part) is not None:  # the others emit what they must
-                surplus *= len(rows) / np.count_nonzero(rows)
+                surplus *= len(rows) / int(np.count_nonzero(rows))
             self._modes.emitted(surplus)
 
     def forget(self, slots: IntArray) -> None:

@@ -57,6 +57,10 @@ SGLANG_ENVIRONMENT = {
 }
 """So that SGLang can be imported on a CPU: see tests/sglang/stand_in/README.md."""
 
+IN_A_WORKER = ("-v", "-n", "1", "--timeout=900", "--durations=25")
+"""An engine may end the process that it runs in: pytest's worker, whose test then has failed, and
+not the stage."""
+
 SUMMARY_LINE = re.compile(r"^(?:=+ )?(\d+ [a-z]+(?:, \d+ [a-z]+)*) in [\d.]+s\b.*$")
 NO_TESTS = 5
 """pytest's exit status; a stage that tests nothing has failed."""
@@ -251,7 +255,7 @@ def _version(engine: str, version: str, *options: str) -> Staged:
 def _vllm_stage(run: Run, name: str, markers: str, *places: str) -> None:
     wanted = places or ("tests/vllm", *NEED_VLLM)
     present = [each for each in wanted if each.startswith("--") or (ROOT / each).exists()]
-    pytest = [python_of("vllm"), "-m", "pytest", "-v", "--timeout=900", "--durations=25"]
+    pytest = [python_of("vllm"), "-m", "pytest", *IN_A_WORKER]
     run.stage(name, [*pytest, "-m", markers, *present], env=VLLM_ENVIRONMENT)
 
 
@@ -267,7 +271,7 @@ def _vllm_v2(run: Run) -> None:
 
 
 def _sglang_stage(run: Run, name: str, markers: str, tests: str = "tests/sglang") -> None:
-    pytest = [python_of("sglang"), "-m", "pytest", "-v", "--timeout=900", "--durations=25"]
+    pytest = [python_of("sglang"), "-m", "pytest", *IN_A_WORKER]
     run.stage(name, [*pytest, "-m", markers, tests], env=SGLANG_ENVIRONMENT)
 
 

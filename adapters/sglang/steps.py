@@ -356,7 +356,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
             shared_seconds=self._prompts.shared_seconds,
         )
         plan = controller.plan(context)
-        self._asked = plan.draft_depth
+        self._asked = int(plan.draft_depth)
         return PlannedAhead(context, plan)
 
     def _own_k(self, batch_size: int) -> int:

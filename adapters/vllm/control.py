@@ -9,8 +9,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import msgspec
+
 from adaptive_spec.adapters.vllm.metrics import engine_index
+from adaptive_spec.controller.controller import Controller
 from adaptive_spec.errors import AdaptiveSpecError
+from adaptive_spec.operation.plain import plain
 from adaptive_spec.operation.run_time_switch import parse_switch
 
 METHOD = "adaptive_spec_control"
@@ -52,8 +56,12 @@ def uninstall() -> None:
 
 def adaptive_spec_control(
     self: Any, request: Any = None, history: bool = False, break_even: bool = False
-) -> dict[str, Any]:
-    """Switch if asked to, and say how things stand.
+) -> str:
+    """Switch if asked to, and say how things stand. Never raises.
+
+    vLLM's thread that sends outputs ends if it meets a value that its encoder does not know, and no
+    request is answered from then on. So the answer is encoded here, where an error can be caught,
+    and vLLM carries a text.
 
     Args:
         self: vLLM's EngineCore.
@@ -62,21 +70,34 @@ def adaptive_spec_control(
         break_even: whether the accepted drafts that a round needs are wanted, by load.
 
     Returns:
-        JSON-compatible: `engine`, `status`, `history` and `break_even` if they were asked for, and
-        `error` if the request cannot be obeyed; nothing has changed then.
+        JSON: `engine`, `status`, `history` and `break_even` if they were asked for, and `error` if
+        the request cannot be obeyed; nothing has changed then. Where the answer itself fails,
+        `fault` says why.
     """
     controller = self.scheduler.adaptive_spec.controller
-    error = ""
+    try:
+        answer = _answer(controller, request, history=history, break_even=break_even)
+        answer["engine"] = engine_index(self.vllm_config)
+        return msgspec.json.encode(answer).decode()
+    except Exception as error:
+        controller.fault(f"status raised {type(error).__name__}: {error}")
+        return f'{{"fault": "the status cannot be told: {type(error).__name__}"}}'
+
+
+def _answer(
+    controller: Controller, request: Any, *, history: bool, break_even: bool
+) -> dict[str, Any]:
+    answer: dict[str, Any] = {}
     if request is not None:
         try:
             controller.switch(parse_switch(request, source="request"))
         except AdaptiveSpecError as found:
-            error = str(found)
+            answer["error"] = plain(str(found))
         except Exception as found:  # whatever an operator sends, the engine goes on
-            error = f"{type(found).__name__}: {found}"
-    answer = {"engine": engine_index(self.vllm_config), "status": controller.recent_status()}
+            answer["error"] = plain(f"{type(found).__name__}: {found}")
+    answer["status"] = controller.recent_status()
     if history:
         answer["history"] = controller.history()
     if break_even:
         answer["break_even"] = controller.break_even()
-    return answer | {"error": error} if error else answer
+    return answer

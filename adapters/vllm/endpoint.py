@@ -126,9 +126,11 @@ async def _ask(request: Any, *arguments: Any, operator: bool) -> Any:
     if client is None:
         return _error(409, _NOT_ON)
     try:
-        engines = await call_all_engines(client, METHOD, *arguments)
+        engines = [decode_json(text) for text in await call_all_engines(client, METHOD, *arguments)]
     except Exception as error:
         return _error(502, f"the engines do not answer: {error}")
+    if faults := sorted({engine["fault"] for engine in engines if "fault" in engine}):
+        return _error(502, "; ".join(faults))
     refused = sorted({engine["error"] for engine in engines if "error" in engine})
     if refused:
         return _error(400, "; ".join(refused))

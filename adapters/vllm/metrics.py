@@ -23,10 +23,9 @@ import msgspec
 
 from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.controller.controller import Controller
-from adaptive_spec.operation.metrics import LiveFigures, families
+from adaptive_spec.operation.metrics import GATHERED, LiveFigures, families
 from adaptive_spec.operation.output_file import OwnedFile, Retry, remove_leftovers
 
-GATHERED = "PROMETHEUS_MULTIPROC_DIR"
 _REFRESH_SECONDS = 1.0
 _LOG = logging.getLogger("vllm.adaptive_spec")
 _PREFIX = f"adaptive_spec-{os.getuid()}-"

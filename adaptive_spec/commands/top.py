@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _BAR = 24
 _LEARNING_STEPS, _LEARNING_SHARE = 300, 0.2
 """Steps in all, and share of measuring ones, by which estimates of the gain are called young."""
+_OWN_K_RUNS = {
+    "off": ", mode off: the engine's own K runs",
+    "shadow": ", mode shadow: of a plan that does not run",
+}
 _COUNTED = ("steps", "verified_tokens", "accepted_tokens", "emitted_tokens")
 
 
@@ -134,7 +138,10 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
             gains.append(f"{round(100 * (planned / other - 1.0)):+d}% over {title}")
     measuring = recent["steps_by_kind"].get("measuring", 0) > _LEARNING_SHARE * max(steps, 1)
     young = gains and (status.get("steps", 0) < _LEARNING_STEPS or measuring)
-    yield "gain (estimate)", (", ".join(gains) or "–") + (", still learning" if young else "")
+    note = ", still learning" if young else ""
+    if status.get("mode") in _OWN_K_RUNS:
+        note = _OWN_K_RUNS[status["mode"]]
+    yield "gain (estimate)", (", ".join(gains) or "–") + note
     yield "mean K", f"{verified / rows:.2f}" if rows else "–"
     yield "draft depth D", str(status.get("last_depth", "–"))
     yield "accepted", f"{recent['accepted_tokens'] / verified:.0%}" if verified else "–"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,11 @@ from adaptive_spec.controller.plan_validation import (
     with_engine_k_that_runs,
 )
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
+from adaptive_spec.operation.output_file import Retry
+from adaptive_spec.operation.plain import plain
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.operation.saved_state import SavedState
-from adaptive_spec.operation.status import Counters, History, StatusFile, figures_of
+from adaptive_spec.operation.status import FIGURES, Counters, History, StatusFile, figures_of
 from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.operation.why import sentence
 from adaptive_spec.per_request import RequestSlots
@@ -52,6 +54,8 @@ from adaptive_spec.step import (
 _LOG = logging.getLogger(__name__)
 
 _RECENT_SECONDS = 0.25
+_BREAK_EVEN_SECONDS = 5.0
+"""Longest time that an answer is shown to further readers (seconds)."""
 """Age up to which a status is said again: making one takes most of a millisecond."""
 
 
@@ -105,14 +109,18 @@ class Controller:
         )
         self._trace = StepTrace(self.config.trace, self._counters, logger)
         self._history = History()
+        self._telling = {
+            name: Retry(f"the policy's figures '{name}'", self._counters.output_failed, logger)
+            for name in FIGURES
+        }
         self._active = 0.0
         self._status = StatusFile.from_config(self.config.status_file, self._counters, logger)
         self._saved = SavedState.from_config(self.config, identity, self._counters, logger)
         self._saved.take_up(policy, self.config)
         self.decides_since = 0
         """Number of changes of mode, policy or learned state; a plan made before one is void."""
-        self._recent: tuple[float, int, dict[str, Any]] = (-math.inf, 0, {})
-        """Last `status`: time, `decides_since`, and what was said."""
+        self._recent: dict[str, tuple[float, int, dict[str, Any]]] = {}
+        """Last answers to readers, by name: time, `decides_since`, and the answer."""
         self._now = 0.0
         """Time of the last context (seconds)."""
 
@@ -295,12 +303,12 @@ class Controller:
             )
 
     def status(self) -> dict[str, Any]:
-        """Return counters and the last decision, JSON-compatible."""
+        """Return counters and the last decision, as `plain` values."""
         written, counted = time.time(), self._counters.snapshot()
         if self.slots.unreadable:
             counted["events"]["unreadable_requests"] = self.slots.unreadable
-        numbers = figures_of(self.policy, "explanation")
-        return {
+        numbers = self._figures("explanation")
+        status = {
             "written": written,
             "mode": self.mode,
             "policy": self.policy.name,
@@ -317,44 +325,78 @@ class Controller:
             "idle_seconds": self._idle_seconds(),
             "why": self._sentence(numbers, written),
             "explanation": numbers,
-            "hazards": figures_of(self.policy, "hazard_quality"),
-            "estimates": figures_of(self.policy, "estimates"),
+            "hazards": self._figures("hazard_quality"),
+            "estimates": self._estimates(),
             "trace_directory": self.config.trace.directory,
             **counted,
         }
+        # Reason and predictions are the policy's, too.
+        return dict(plain(status))
 
     def recent_status(self) -> dict[str, Any]:
         """Return `status` as it was a quarter of a second ago at most, while requests are alive.
 
         Made anew after a change of the operator's; several readers a second share one.
         """
-        made, since, status = self._recent
+        return self._recently("status", _RECENT_SECONDS if len(self.slots) else 0.0, self.status)
+
+    def _recently(
+        self, name: str, seconds: float, make: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return an answer made at most `seconds` ago, and since the operator's last change."""
+        made, since, answer = self._recent.get(name, (-math.inf, 0, {}))
         now = time.monotonic()
-        if now - made > _RECENT_SECONDS or since != self.decides_since or not len(self.slots):
-            status = self.status()
-            self._recent = now, self.decides_since, status
-        return status
+        if now - made > seconds or since != self.decides_since:
+            answer = make()
+            self._recent[name] = now, self.decides_since, answer
+        return answer
 
     def history(self) -> dict[str, Any]:
         """Return figures of the last ten minutes with steps, JSON-compatible."""
         return self._history.snapshot()
 
     def break_even(self) -> dict[str, Any]:
-        """Return where drafts break even here, JSON-compatible; empty if the policy cannot say.
+        """Return where drafts break even here, `plain`; empty if the policy cannot say.
 
-        See `adaptive_spec.policies.planning.break_even_table`; about a millisecond of CPU.
+        See `adaptive_spec.policies.planning.break_even_table`. It takes milliseconds of the thread
+        that schedules, and any client may ask: the answer is made anew every few seconds.
         """
-        return figures_of(self.policy, "break_even")
+        return self._recently(
+            "break_even",
+            _BREAK_EVEN_SECONDS,
+            lambda: self._figures("break_even"),
+        )
+
+    def _estimates(self) -> dict[str, Any]:
+        """Return the policy's estimates; of the engine's own K alone where no other K runs."""
+        estimates = self._figures("estimates")
+        if self.mode == "on" or (self.mode == "shadow" and self.config.shadow_share > 0.0):
+            return estimates
+        own = estimates.get("engine_k")
+        return {} if own is None else {"engine_k": own, "planned": own}
+
+    def _figures(self, name: str) -> dict[str, Any]:
+        """Return one of the policy's figures; empty, counted and logged once, if it fails."""
+        found: dict[str, Any] = {}
+        self._telling[name].attempt(
+            time.monotonic(), lambda: found.update(figures_of(self.policy, name))
+        )
+        return found
 
     def why(self) -> str:
         """Return the reason of the last decision in words and numbers."""
-        return self._sentence(figures_of(self.policy, "explanation"), time.time())
+        return self._sentence(self._figures("explanation"), time.time())
 
     def _sentence(self, numbers: dict[str, Any], written: float) -> str:
         if self.mode == "off":
             return "switched off (mode off): the engine's own K runs"
         last = self._counters.last_plan()
-        return "" if last is None else sentence(last, numbers, written)
+        if last is None:
+            return ""
+        try:
+            return sentence(last, numbers, written)
+        except POLICY_ERRORS:  # figures of other names or types than `why` knows
+            return last.reason
 
     def _idle_seconds(self) -> float:
         """Seconds since the last result, where no request is alive; else 0."""

@@ -11,14 +11,18 @@ multi-process mode.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from adaptive_spec.operation.status import DECISION_SECONDS
 
+GATHERED = "PROMETHEUS_MULTIPROC_DIR"
+"""Folder from whose files `prometheus_client` gathers the figures of several processes."""
 COMMON_LABELS = ("model_name", "engine")
 
 Status: TypeAlias = Mapping[str, Any]
@@ -89,6 +93,17 @@ def _hazards(figure: str) -> Callable[[Status], Values]:
     return read
 
 
+def _positions(status: Status) -> Values:
+    """Count the drafts of each position, from 0: the requests that verified, or accepted, more."""
+    for state, counts in (
+        ("verified", status["requests_by_k"]),
+        ("accepted", status["requests_by_accepted"]),
+    ):
+        for position in range(status["max_draft_tokens"]):
+            more = (count for k, count in counts.items() if int(k) > position)
+            yield (str(position), state), sum(more)
+
+
 def _k_counts(status: Status) -> list[int]:
     by_k = status["requests_by_k"]
     return [*(by_k.get(str(k), 0) for k in range(status["max_draft_tokens"] + 1)), 0]
@@ -115,6 +130,13 @@ FIGURES: tuple[Figure, ...] = (
         "Draft tokens that were accepted.",
         (),
         _one("accepted_tokens"),
+    ),
+    Figure(
+        "adaptive_spec_position_tokens",
+        "counter",
+        "Drafts by position, from 0: verified, and accepted.",
+        ("position", "state"),
+        _positions,
     ),
     Figure(
         "adaptive_spec_lookup_tokens",
@@ -315,6 +337,7 @@ class LiveFigures:
     def __init__(self, status: Status, *, model_name: str, engine: str) -> None:
         from prometheus_client import Counter, Gauge, Histogram
 
+        _remove_gauges_of_the_dead()
         self._common = (model_name, engine)
         self._shown: dict[tuple[str, tuple[str, ...]], float] = {}
         self._objects: dict[str, Any] = {}
@@ -324,7 +347,7 @@ class LiveFigures:
                 self._objects[figure.name] = Counter(figure.name, figure.text, labels)
             else:
                 self._objects[figure.name] = Gauge(
-                    figure.name, figure.text, labels, multiprocess_mode="mostrecent"
+                    figure.name, figure.text, labels, multiprocess_mode="livemostrecent"
                 )
         self._histograms = {
             distribution.name: Histogram(
@@ -367,6 +390,27 @@ class LiveFigures:
         elif value > shown:
             labelled.inc(value - shown)
         self._shown[key] = value
+
+
+def _remove_gauges_of_the_dead() -> None:
+    """Remove the gauges that processes which have ended left in the folder of all processes."""
+    from prometheus_client.multiprocess import mark_process_dead
+
+    folder = Path(os.environ[GATHERED])
+    for path in folder.glob("gauge_live*.db"):
+        process = path.stem.rpartition("_")[2]
+        if process.isdecimal() and not _is_alive(int(process)):
+            mark_process_dead(process, str(folder))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 def _add(histogram: Any, counts: Sequence[int], total: float) -> None:

@@ -16,8 +16,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adaptive_spec.errors import PolicyError
 from adaptive_spec.operation.label_drift import LabelDrift
 from adaptive_spec.operation.output_file import OwnedFile, Retry
+from adaptive_spec.operation.plain import plain
 from adaptive_spec.operation.stuck_requests import StuckRequests
 from adaptive_spec.per_request import highest_of, sum_of
 from adaptive_spec.policy import POLICY_ERRORS
@@ -103,6 +105,7 @@ class Counters:
         self.ignored_hints: Counter[str] = Counter()
         self.output_failures: Counter[str] = Counter()
         self.verified_k: Counter[int] = Counter()
+        self.accepted_k: Counter[int] = Counter()
         self.events: Counter[str] = Counter()
         self.task_names: dict[int, str] = {}
         """Task labels by number, as clients wrote them, the latest last."""
@@ -171,8 +174,12 @@ class Counters:
             self.verified += k * count
             if count:
                 self.verified_k[k] += count
+        accepted = np.concatenate([outcome.accepted for outcome, _ in outcomes])
+        for k, count in enumerate(np.bincount(accepted).tolist()):
+            self.accepted += k * count
+            if count:
+                self.accepted_k[k] += count
         for outcome, plan in outcomes:
-            self.accepted += sum_of(outcome.accepted)
             self.emitted += sum_of(outcome.emitted)
             if plan is not None:
                 self.predictions.finished(plan, outcome)
@@ -289,6 +296,7 @@ class Counters:
             "reasons_by_mode": by_mode,
             "steps_by_kind": dict(self.kinds),
             "requests_by_k": {str(k): n for k, n in sorted(self.verified_k.items())},
+            "requests_by_accepted": {str(k): n for k, n in sorted(self.accepted_k.items())},
             "drafts_by_task": self._by_task_name(),
             "lookup": dict(self.lookup),
             "fail_opens": dict(self.failures),
@@ -328,26 +336,45 @@ class FaultCounters(Counters):
         """Ignore the time of a decision."""
 
 
+class PredictionQuality(msgspec.Struct, frozen=True):
+    """Calibration of one source of predictions, as `policies.acceptance.hazard_quality` makes it.
+
+    None where too little was observed.
+    """
+
+    observations: float
+    auc: float | None
+    ece: float | None
+    auc_by_position: list[float | None]
+    ece_by_position: list[float | None]
+
+
+FIGURES: Mapping[str, Any] = {
+    "explanation": dict[str, Any],
+    "hazard_quality": dict[str, PredictionQuality],
+    "estimates": dict[str, float],
+    "break_even": dict[str, Any],
+}
+"""Methods that a policy may have, and the type of their answers. ``explanation``: numbers behind
+the last decision, as `adaptive_spec.operation.why` reads them; ``hazard_quality``: calibration by
+source; ``estimates``: expected tokens per second of ``no_speculation``, ``engine_k`` and
+``planned``; ``break_even``: accepted drafts that a round needs, by load."""
+
+
 def figures_of(policy: object, method: str) -> dict[str, Any]:
-    """Return figures that a policy may provide, JSON-compatible; empty without any.
+    """Return what one of the `FIGURES` says of a policy, made plain; empty if it has none.
 
-    Never raises: a policy's fault must not hide the rest of the status.
-
-    Args:
-        policy: any policy.
-        method: ``hazard_quality``: calibration figures, as of
-            `policies.acceptance.hazard_quality`; ``estimates``: expected
-            tokens per second of ``no_speculation``, ``engine_k`` and ``planned``; ``explanation``:
-            numbers behind the last decision, as `adaptive_spec.operation.why` reads them;
-            ``break_even``: accepted drafts that a round needs, by load.
+    Raises PolicyError if the policy raises or answers with another type.
     """
     said = getattr(policy, method, None)
     if said is None:
         return {}
     try:
-        return dict(said())
-    except POLICY_ERRORS:  # no log: the status is read every second
-        return {}
+        figures = plain(dict(said()))
+        msgspec.convert(figures, FIGURES[method])
+    except POLICY_ERRORS as error:
+        raise PolicyError(f"{type(error).__name__}: {error}") from error
+    return dict(figures)
 
 
 class StatusFile:

@@ -68,6 +68,7 @@ from adaptive_spec.bounded_read import DECODE_ERRORS, open_lines, read_bounded_l
 from adaptive_spec.config import Trace
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import LockedFile, Retry, remove_unused
+from adaptive_spec.operation.plain import plain
 from adaptive_spec.operation.status import Counters
 from adaptive_spec.step import (
     FinishedStep,
@@ -100,7 +101,7 @@ class StepTrace:
         self._lines: list[bytes] = []
         self._task_names = counters.task_names
         self._named: set[int] = set()
-        self._encoder = msgspec.json.Encoder()
+        self._encoder = msgspec.json.Encoder(enc_hook=plain)  # a policy may predict numpy numbers
         # A digest without a key could be found by trying ids.
         self._key = os.urandom(16) if config.hash_ids else b""
 
@@ -220,7 +221,7 @@ def step_record(step: FinishedStep, wanted: SpecPlan) -> dict[str, Any]:
         "step": outcome.step,
         "now": round(outcome.now, 6),
         "mode": plan.mode.value,
-        "reason": plan.reason,
+        "reason": plain(plan.reason),
         "depth": outcome.draft_depth,
         "seconds": _number(outcome.seconds),
         "batch_size": outcome.batch_size,

@@ -91,7 +91,9 @@ class BreakEvenTable:
         self._seen: dict[tuple[int, int], IntArray] = {}
         """Steps, sum of requests and sum of contexts at each load, within factors of two."""
         self._survival: FloatArray = np.zeros(kmax)
-        self._copies, self._found, self._asked = not capability.off_pass, 1.0, 0
+        self._copies, self._asked = not capability.off_pass, 0
+        self.found = 1.0
+        """Share of the requests for which the drafter finds drafts when it is asked."""
         self.drafted = False
         """The last finished step asked the drafter for drafts."""
         self._looked = 0
@@ -109,7 +111,7 @@ class BreakEvenTable:
         if self._copies and self.drafted:
             self._asked += 1
             share = max(1.0 / self._asked, 1.0 / _MEMORY)
-            self._found += share * (float((context.draft_available > 0).mean()) - self._found)
+            self.found += share * (float((context.draft_available > 0).mean()) - self.found)
 
     def snapshot(self) -> BreakEven | None:
         """Return the table; None before the first step."""
@@ -121,18 +123,19 @@ class BreakEvenTable:
         table = [(1 << batch, 1 << each) for each in contexts for batch in range(most_batch + 1)]
         steps, *sums = max((each.tolist() for each in self._seen.values()), key=lambda of: of[1])
         most, now, *cells = self._cells([(sums[0] // steps, sums[1] // steps), self._last, *table])
-        accepted = self._found * np.cumsum(self._survival)
+        accepted = self.found * np.cumsum(self._survival)
         return BreakEven(accepted=accepted.round(3).tolist(), now=now, most=most, cells=cells)
 
     def _cells(self, loads: list[tuple[int, int]]) -> list[LoadCell]:
         ks: IntArray = np.array([*self._ks, 0], dtype=np.int64)
         batches = np.array([batch for batch, _ in loads])
-        drafts = (self._found * batches[:, None] * ks).astype(np.int64)
+        drafts = (self.found * batches[:, None] * ks).astype(np.int64)
         in_all = [(batch, batch * context) for batch, context in loads]
         longer, variance = self._cost.ratios(in_all, drafts, self._depths)
-        tokens = 1.0 + self._found * np.append(0.0, np.cumsum(self._survival))[ks]
+        tokens = 1.0 + self.found * np.append(0.0, np.cumsum(self._survival))[ks]
         best = np.argmax(tokens / longer, axis=1)
-        within = np.exp(np.sqrt(variance)[..., None] * (-_ERRORS, 0.0, _ERRORS))  # [L, A, 3]
+        with np.errstate(over="ignore"):  # without any knowledge the upper bound is infinite
+            within = np.exp(np.sqrt(variance)[..., None] * (-_ERRORS, 0.0, _ERRORS))  # [L, A, 3]
         needed = (within * longer[..., None] - 1.0).round(3).tolist()
         rows = np.arange(len(loads))
         gain = (within[rows, best] * (tokens[best] / longer[rows, best])[:, None]).round(3).tolist()

@@ -27,16 +27,24 @@ class Worth:
     def __init__(self) -> None:
         self._sums: FloatArray = np.zeros((2, len(_NAMES)))
 
-    def planned(self, forecast: StepForecast, mode: Mode) -> None:
-        """Add a step that runs in this mode."""
+    def planned(self, forecast: StepForecast, mode: Mode, found: float) -> None:
+        """Add a step that runs in this mode.
+
+        Args:
+            forecast: of the step.
+            mode: in which it runs.
+            found: share of the requests for which the drafter finds drafts when asked; 1 for a
+                drafter with a state.
+        """
         context = forecast.context
         own = np.minimum(context.draft_possible, context.engine_k)
         emitted, took = forecast.best_tokens, forecast.best.seconds
         if mode is not Mode.ON:  # unlike the best plan, OFF-cold has no pass of the drafter
             emitted, took = context.batch_size, forecast.seconds_of(0, 0, mode)
-        tokens = (context.batch_size, forecast.tokens_of(own), emitted)
+        by_own = context.batch_size + found * (forecast.tokens_of(own) - context.batch_size)
+        tokens = (context.batch_size, by_own, emitted)
         without = float(forecast.verify_seconds[0])
-        engine = forecast.seconds_of(int(own.sum()), context.engine_k)
+        engine = forecast.seconds_of(round(found * own.sum()), context.engine_k)
         seconds = np.array((without, engine, took)) + forecast.prefill_seconds
         self._sums = _KEEP * self._sums + np.array((tokens, seconds))
 

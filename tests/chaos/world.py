@@ -22,10 +22,13 @@ from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import FloatArray, IntArray, StepContext, StepOutcome
 from tests import steps
+from tests.core.operation.test_plain import strange_parts
 
 _LOADS = (0, 1, 1, 2, 3, 4, 7, 8, 16, 24, 64)
 _SPELL_STEPS = 150
 _HOSTILE = 0.03
+_SAYS_EVERY = 25
+"""Steps after which everything that the controller tells is looked through."""
 _MOST_CALLS = 6000
 """Function calls of a plan or of learning from a step, whatever the batch and the past."""
 _QUIET = logging.getLogger("chaos")
@@ -104,11 +107,13 @@ class World:
         self.depth = self.capability.max_draft_tokens
         self.now = 100.0
         self.shows_confidence = bool(self.random.random() < 0.5)
+        sources = self.capability.level is Level.FULL and self.capability.off_pass
+        self.looks_up = sources and bool(self.random.random() < 0.5)
         self.delay = int(self.random.integers(3))
         self.tokens = self.seconds = 0.0
         self.due: deque[tuple[int, StepOutcome]] = deque()
         self.costs = Costs(7e-3, 2e-5, 5e-4)
-        self.load, self.hazard, self.burst = 4, 0.7, 0.0
+        self.load, self.hazard, self.burst, self.opts_out = 4, 0.7, 0.0, False
         self.lifetime = 100
 
     def run(self, steps: int) -> World:
@@ -126,6 +131,8 @@ class World:
         self.burst = float(random.choice([0.0, 0.0, 0.05, 0.2]))
         self.load = int(random.choice(_LOADS))
         self.lifetime = int(random.choice([5, 50, 400]))
+        self.opts_out = bool(random.random() < 0.3) and self.faults.pressure
+        self.controller.counters.name_task(int(random.integers(3)), "label \ud800 \u001b[31m")
         if self.faults.costs:
             fixed, token, draft = np.exp(random.uniform(-np.log(30), np.log(30), 3)).tolist()
             self.costs = Costs(7e-3 * fixed, 2e-5 * token, 5e-4 * draft)
@@ -147,9 +154,19 @@ class World:
             f"step {self.step}: {dict(self.controller.counters.failures)}"
         )
         self._settle(self._verify(context, plan))
+        if self.step % _SAYS_EVERY == 0:
+            self._check_figures()
         self.depth = plan.draft_depth if self.capability.steers_depth else self.depth
         self.step += 1
         return plan
+
+    def _check_figures(self) -> None:
+        """Whatever an endpoint, a file or a metric may show is plain, and no policy fails at it."""
+        told = self.controller
+        shown = [told.status(), told.history(), told.break_even()]
+        assert strange_parts(shown) == []
+        msgspec.json.encode(shown)
+        assert not [name for name in shown[0]["output_failures"] if "figures" in name]
 
     def end(self) -> None:
         """End all requests."""
@@ -176,6 +193,9 @@ class World:
         pressed = self.faults.pressure
         capped = random.random(batch) < 0.1 * pressed
         possible = np.where(capped, random.integers(0, kmax + 1, batch), kmax)
+        opted_out = self.opts_out & (random.random(batch) < 0.3)
+        possible = np.where(opted_out, 0, possible)
+        found = np.minimum(possible, random.integers(0, kmax + 1, batch))
         confidence = self._confidence(batch) if self.shows_confidence else None
         drafted: IntArray = np.full(len(slots), self.depth, np.int64)
         if not self.capability.off_pass:  # such a drafter finds nothing for some
@@ -197,6 +217,9 @@ class World:
             task=random.integers(-1, 3, batch),
             confidence=confidence,
             entropy=None if confidence is None else 1.0 - confidence,
+            opted_out=opted_out if opted_out.any() else None,
+            lookup_available=found if self.looks_up else None,
+            lookup_match=np.where(found > 0, 3, 0) if self.looks_up else None,
             waiting=int(random.choice([0, 0, 50])),
             prefill_tokens=int(random.choice([0, 0, 0, 30, 8000])) * pressed,
             kv_free_tokens=int(random.choice([0, 10, 1 << 20, 1 << 20])) if pressed else 1 << 20,
@@ -231,6 +254,7 @@ class World:
             draft_depth=0 if cold else depth,
             seconds=seconds * float(np.exp(0.05 * random.standard_normal())),
             now=self.now,
+            lookup_agreed=np.minimum(run, kmax) if self.looks_up else None,
         )
 
     def _settle(self, outcome: StepOutcome) -> None:

@@ -12,7 +12,7 @@ import yaml
 from engines import KMAX
 from prometheus_client.parser import text_string_to_metric_families
 from scenarios import prompts
-from server import AT_START, Server, serving
+from server import ADMIN_KEY, AT_START, Server, serving
 
 from adaptive_spec.operation.metrics import COMMON_LABELS, DISTRIBUTIONS, FIGURES
 
@@ -68,6 +68,27 @@ def test_status_is_json_of_every_engine(server: Server) -> None:
     assert status["policy"] == "random"
     assert status["max_draft_tokens"] == KMAX
     assert status["steps"] > 0
+
+
+@pytest.mark.every_version
+@pytest.mark.parametrize("figures", ["hostile", "raising"])
+def test_no_figure_of_a_policy_silences_the_server(
+    switched: Server, unspeculated: dict[str, tuple[int, ...]], figures: str
+) -> None:
+    switched.ask(PATH, AT_START | {"options": {"figures": figures}})
+    for text in TEXTS[:4]:
+        assert tokens(switched.complete(text)) == unspeculated[text]
+        for query in ("", "?history=1&break_even=1"):
+            for admin in ("", ADMIN_KEY):
+                [engine] = switched.ask(PATH + query, admin=admin)["engines"]
+                assert engine["status"]["policy"] == "random"
+    status = switched.engine()
+    assert status["goodput"]["predicted"] > 0.0
+    assert status["estimates"] == {}
+    assert status["output_failures"]["the policy's figures"] > 0
+    assert status["last_reason"] == ("half ?, \x1b[31m red" if figures == "hostile" else "random")
+    assert value_of(switched.ask("/metrics", key=None), "adaptive_spec_verified_tokens_total") > 0
+    assert not status["fail_opens"]
 
 
 @pytest.mark.every_version

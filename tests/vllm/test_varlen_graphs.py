@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import pickle
 import random
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import processors
 import pytest
 from gpu_graphs import graph_mode, switched_on
 from varlen_workers import Gpu, backend_of
@@ -157,27 +160,20 @@ class TestDataParallelism:
         assert one.num_tokens == other.num_tokens
 
 
-def backends_of_vllm() -> dict[str, Any]:
-    """Every attention backend of vLLM that can be imported here."""
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum, MambaAttentionBackendEnum
-
-    found = {}
-    for kinds in (AttentionBackendEnum, MambaAttentionBackendEnum):
-        for kind in kinds:
-            try:
-                backend = kind.get_class()
-                backend.get_builder_cls()
-            except Exception:  # its kernels are missing
-                continue
-            found[kind.name] = backend
-    return found
-
-
 class TestBackends:
+    @pytest.mark.parametrize("library", processors.LIBRARIES)
+    def test_all_are_imported_whatever_library_the_processor_gets(self, library: str) -> None:
+        if library not in processors.loadable():
+            pytest.skip(f"this processor cannot run vllm.{library}")
+        command = [sys.executable, processors.__file__, library]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert int(done.stdout.splitlines()[-1]) > 25
+
     def test_each_gets_varlen_graphs_only_if_it_can_replay_them(self, gpu: Gpu) -> None:
         """By the level that a backend's builder states itself, not by vLLM's function."""
         levels = set()
-        backends = backends_of_vllm()
+        backends = processors.attention_backends()
         config = gpu.configure()
         for name, backend in backends.items():
             workers = gpu.workers(config, backend)

@@ -81,7 +81,7 @@ class View(Handler):
                 "written": time.time(),
                 "idle_seconds": 0.0,
                 "why": f"K = 3: {HOSTILE} {LONG}",
-                "drafts_by_task": {"code": [20, 10]},
+                "drafts_by_task": {"code": [20, 10], "constructor": [4, 2], "__proto__": [4, 1]},
                 "label_drift": {"code": [0.75, 0.25]},
                 "last_depth": 3,
                 "last_reason": HOSTILE,

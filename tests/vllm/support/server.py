@@ -19,7 +19,12 @@ from tests.engine_processes import free_port, running_server
 
 SUPPORT = Path(__file__).parent
 ROOT = SUPPORT.parents[2]
-REPAIR = "from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply\napply()\n"
+REPAIR = """
+from benchmarks.bench_pair.vllm_cpu_sampling_fix import apply
+from processors import pretend_as_told
+pretend_as_told()
+apply()
+"""
 """Without, a sampled request gives the greedy ones of its batch wrong tokens (vllm#55005)."""
 START_SECONDS = 1200
 API_KEY = "bench-key"

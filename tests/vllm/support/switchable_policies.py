@@ -1,7 +1,7 @@
 """Policies for tests, loaded by dotted path as a third party's would be."""
 
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -9,9 +9,13 @@ import numpy as np
 from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import Level, Mode, SpecPlan, StepContext
 
+HOSTILE_TEXT = "half \ud83d, \x1b[31m red"
 
-class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """None."""
+
+class RandomOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Figures of a policy that knows no manners: of types and texts that encoders refuse."""
+
+    figures: Literal["none", "hostile", "raising"] = "none"
 
 
 class RandomPolicy(StatelessPolicy):
@@ -19,11 +23,23 @@ class RandomPolicy(StatelessPolicy):
 
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "random K, for tests"
-    Options: ClassVar[type[msgspec.Struct]] = NoOptions
+    Options: ClassVar[type[msgspec.Struct]] = RandomOptions
 
-    def __init__(self, options: NoOptions | None = None, *, seed: int = 0) -> None:
-        del options
+    def __init__(self, options: RandomOptions | None = None, *, seed: int = 0) -> None:
+        self._figures = "none" if options is None else options.figures
         self._random = np.random.default_rng(seed)
+
+    def explanation(self) -> dict[str, Any]:
+        """Return what no encoder of an engine takes."""
+        if self._figures == "none":
+            return {}
+        if self._figures == "raising":
+            raise SystemExit("figures")
+        circle: list[Any] = [np.float64(0.5), np.int64(3), {1}, object(), HOSTILE_TEXT, 2**80]
+        circle.append(circle)
+        return {"k": np.float64(1.5), HOSTILE_TEXT: circle, "next": {"ms": "x"}, "batch": b"x"}
+
+    estimates = hazard_quality = break_even = explanation
 
     def plan(self, context: StepContext) -> SpecPlan:
         kmax = context.capability.max_draft_tokens
@@ -40,7 +56,9 @@ class RandomPolicy(StatelessPolicy):
             verify=verify.astype(np.int64),
             draft_depth=depth,
             mode=Mode.ON,
-            reason="random",
+            reason=HOSTILE_TEXT if self._figures == "hostile" else "random",
+            predicted_tokens=np.float64(7.0),
+            predicted_seconds=np.float64(0.1),
             from_lookup=from_lookup,
         )
 
