@@ -30,3 +30,11 @@ class PolicyError(AdaptiveSpecError):
 
 class UnsupportedEngineError(AdaptiveSpecError):
     """The engine's version or set-up is outside what has been tested."""
+
+
+def described(error: BaseException) -> str:
+    """Return type and text of an error of anybody's code. Never raises, as its `str` may."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

@@ -44,8 +44,8 @@ class Attached(msgspec.Struct):
     metrics: Metrics | None = None
     start_line: str = ""
 
-    def housekeeping(self, now: float) -> None:
-        """Do the work that follows each batch; give up what fails, with one line."""
+    def housekeeping(self, now: float, *, switched: bool = False) -> None:
+        """Do the work that follows each batch, and a switch; give up what fails, with one line."""
         try:
             if self.trim is not None:
                 self.trim.step()
@@ -54,7 +54,7 @@ class Attached(msgspec.Struct):
             LOG.warning("adaptive_spec: SGLang's overrides are not trimmed any more: %r", error)
         try:
             if self.metrics is not None:
-                self.metrics.refresh(now)
+                self.metrics.refresh(now, at_once=switched)
         except Exception as error:
             self.metrics = None
             LOG.warning("adaptive_spec: metrics are not kept up any more: %r", error)
@@ -214,9 +214,9 @@ class Metrics:
         self._next = 0.0
         self._figures = LiveFigures(controller.status(), model_name=model_name, engine=engine)
 
-    def refresh(self, now: float) -> None:
-        """Refresh the figures if the last refresh is long enough ago."""
-        if 0 <= self._next - now <= _REFRESH_SECONDS:
+    def refresh(self, now: float, *, at_once: bool = False) -> None:
+        """Refresh the figures if the last refresh is long enough ago, or `at_once`."""
+        if not at_once and 0 <= self._next - now <= _REFRESH_SECONDS:
             return
         self._next = now + _REFRESH_SECONDS
         self._figures.refresh(self._controller.recent_status())

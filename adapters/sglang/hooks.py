@@ -155,9 +155,12 @@ def around_set_internal_state(
     own: Callable[..., Any], self: Any, recv_req: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Handle our key of a value that the operator sets while the server runs."""
-    driver = SHARED.attached.driver if SHARED.attached is not None else None
+    attached = SHARED.attached
 
     def answer(request: Any) -> Any:
         return own(self, request, *args, **kwargs)
 
-    return set_internal_state(answer, recv_req, driver)
+    answered = set_internal_state(answer, recv_req, None if attached is None else attached.driver)
+    if attached is not None:  # an idle server takes no step that would show it
+        attached.housekeeping(time.monotonic(), switched=True)
+    return answered

@@ -7,18 +7,20 @@ built, in that process only, and taken away when the scheduler shuts down.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from adaptive_spec.adapters.vllm.metrics import engine_index
-from adaptive_spec.controller.controller import Controller
+from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.operation.plain import plain
 from adaptive_spec.operation.run_time_switch import parse_switch
 
 METHOD = "adaptive_spec_control"
-_WEIGHTS = "set_weight_version"
+_RELOADS = ("reload_weights", "finish_weight_update")
+"""Calls of the workers after which other weights run, those of the drafter included."""
 _ORIGINAL = "_adaptive_spec_original"
 
 
@@ -27,20 +29,13 @@ def install() -> None:
     from vllm.v1.engine.core import EngineCore
 
     setattr(EngineCore, METHOD, adaptive_spec_control)
-    original = getattr(EngineCore, _WEIGHTS, None)
-    if original is None or hasattr(original, _ORIGINAL):
-        return
-
-    @functools.wraps(original)
-    def set_weight_version(self: Any, weight_version: str) -> Any:
-        done = original(self, weight_version)
-        driver = getattr(self.scheduler, "adaptive_spec", None)
-        if driver is not None:  # another engine of this process may not be ours
-            driver.weights_changed(weight_version)
-        return done
-
-    setattr(set_weight_version, _ORIGINAL, original)
-    setattr(EngineCore, _WEIGHTS, set_weight_version)
+    for name, news in _DOORS.items():
+        original = getattr(EngineCore, name, None)
+        if original is None or hasattr(original, _ORIGINAL):
+            continue
+        wrapped = functools.wraps(original)(_telling(original, news))
+        setattr(wrapped, _ORIGINAL, original)
+        setattr(EngineCore, name, wrapped)
 
 
 def uninstall() -> None:
@@ -49,9 +44,32 @@ def uninstall() -> None:
 
     if METHOD in vars(EngineCore):
         delattr(EngineCore, METHOD)
-    original = getattr(getattr(EngineCore, _WEIGHTS, None), _ORIGINAL, None)
-    if original is not None:
-        setattr(EngineCore, _WEIGHTS, original)
+    for name in _DOORS:
+        original = getattr(getattr(EngineCore, name, None), _ORIGINAL, None)
+        if original is not None:
+            setattr(EngineCore, name, original)
+
+
+def _telling(original: Callable[..., Any], news: Callable[[Any], str]) -> Callable[..., Any]:
+    """Return a method that tells the scheduler of new weights once they are there."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        done = original(self, *args, **kwargs)
+        # vLLM's workers are set up by such calls before there is a scheduler; it may not be ours.
+        driver = getattr(getattr(self, "scheduler", None), "adaptive_spec", None)
+        first = next(iter((*args, *kwargs.values())), None)
+        if driver is not None and (what := news(first)):
+            driver.weights_changed(what)
+        return done
+
+    return method
+
+
+_DOORS: Mapping[str, Callable[[Any], str]] = {
+    "set_weight_version": lambda version: f"weights are now {version!r}",
+    "collective_rpc": lambda method: f"workers did {method}" if method in _RELOADS else "",
+}
+"""Methods of EngineCore by which weights change -> what their first argument says of it."""
 
 
 def adaptive_spec_control(
@@ -74,23 +92,23 @@ def adaptive_spec_control(
         the request cannot be obeyed; nothing has changed then. Where the answer itself fails,
         `fault` says why.
     """
-    controller = self.scheduler.adaptive_spec.controller
+    driver = self.scheduler.adaptive_spec
     try:
-        answer = _answer(controller, request, history=history, break_even=break_even)
+        answer = _answer(driver, request, history=history, break_even=break_even)
         answer["engine"] = engine_index(self.vllm_config)
         return msgspec.json.encode(answer).decode()
     except Exception as error:
-        controller.fault(f"status raised {type(error).__name__}: {error}")
+        driver.controller.fault(f"status raised {type(error).__name__}: {error}")
         return f'{{"fault": "the status cannot be told: {type(error).__name__}"}}'
 
 
-def _answer(
-    controller: Controller, request: Any, *, history: bool, break_even: bool
-) -> dict[str, Any]:
+def _answer(driver: StepDriver, request: Any, *, history: bool, break_even: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {}
+    controller = driver.controller
     if request is not None:
         try:
             controller.switch(parse_switch(request, source="request"))
+            driver.publish()
         except AdaptiveSpecError as found:
             answer["error"] = plain(str(found))
         except Exception as found:  # whatever an operator sends, the engine goes on

@@ -43,8 +43,11 @@ _VIEW_HEADERS = {
 _LARGEST_BYTES = 1 << 16
 _CLIENT = "adaptive_spec_client"
 _ACCESS = "adaptive_spec_access"
-_FOR_OPERATORS = ("options", "trace_directory", "control_file_error", "stuck_latest", "label_drift")
-"""Parts of a status that may name files of the server, or a client's request or label."""
+_FOR_OPERATORS = (
+    *("options", "trace_directory", "control_file_error"),
+    *("stuck_latest", "label_drift", "ignored_hints"),
+)
+"""Parts of a status that may name files of the server, or a client's request, label or hint."""
 _BY_LABEL = "drafts_by_task"
 """Part of a status whose names are texts of clients."""
 _NOT_ON = (

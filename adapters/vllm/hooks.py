@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -30,6 +31,8 @@ ATTRIBUTE = "adaptive_spec"
 """Name under which the gate leaves our configuration on `SchedulerConfig`."""
 
 LOG = logging.getLogger("vllm.adaptive_spec")
+_DRIVERS: WeakSet[StepDriver] = WeakSet()
+"""Drivers of this process's engines that have not been shut down."""
 
 
 class AdaptiveScheduling:
@@ -97,9 +100,11 @@ class AdaptiveScheduling:
         engine: Any = super()
         try:
             self.adaptive_spec.close()
-            control.uninstall()
-            drafter_state.uninstall()
-            varlen_graphs.uninstall()
+            _DRIVERS.discard(self.adaptive_spec)
+            if not _DRIVERS:  # another engine of this process may still need them
+                control.uninstall()
+                drafter_state.uninstall()
+                varlen_graphs.uninstall()
         except Exception as error:
             LOG.warning("adaptive_spec: at shutdown: %s: %s", type(error).__name__, error)
         finally:
@@ -127,7 +132,9 @@ def attach(scheduler: Any) -> StepDriver:
     except Exception as error:  # figures are no reason not to serve
         metrics = None
         LOG.warning("adaptive_spec: no figures: %s: %s", type(error).__name__, error)
-    return StepDriver(scheduler, controller, metrics, lookup)
+    driver = StepDriver(scheduler, controller, metrics, lookup)
+    _DRIVERS.add(driver)
+    return driver
 
 
 def _second_source(

@@ -100,7 +100,7 @@ class OperatorAccess:
         if not _is_loopback(_name_of(f"//{host}")):
             return f"read-only: the Host header {host!r} is no loopback address"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _netloc(origin) != host:
             return "read-only: sent by a page of another origin"
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return "read-only: sent by a page of another site"
@@ -112,6 +112,14 @@ def _name_of(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
+
+
+def _netloc(url: str) -> str | None:
+    """Return host and port of a URL as they are written; None if it is none."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return None
 
 
 def _is_loopback(host: str) -> bool:

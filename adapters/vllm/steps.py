@@ -338,6 +338,12 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
                 self._metrics.refresh(self.clock(), idle=self.idle())
 
     @fail_open
+    def publish(self) -> None:
+        """Show what the operator has changed: an idle engine takes no step that would."""
+        if self._metrics is not None:
+            self._metrics.refresh(self.clock(), idle=True)
+
+    @fail_open
     def freed(self, request_id: str) -> None:
         """vLLM has ended a request: finished, aborted or failed."""
         self._ended.append(request_id)
@@ -347,9 +353,9 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
             self.learn_from_results()
 
     @fail_open
-    def weights_changed(self, version: str) -> None:
+    def weights_changed(self, what: str) -> None:
         """Start over: acceptance under the old weights does not hold for the new ones."""
-        self.controller.start_over(f"weights are now {version!r}")
+        self.controller.start_over(what)
 
     @fail_open
     def close(self) -> None:

@@ -214,6 +214,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     estimates: dict[str, float] = {}
     fail_opens: dict[str, _Count] = {}
     output_failures: dict[str, _Count] = {}
+    ignored_hints: dict[str, _Count] = {}
     benched: bool = False
 
 

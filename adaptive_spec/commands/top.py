@@ -157,6 +157,8 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     benched = ["benched"] if status.get("benched") else []
     said = [*benched, *(f"{name} {count}" for name, count in faults.items())]
     yield "faults", ", ".join(said) or "none"
+    if hints := status.get("ignored_hints"):
+        yield "ignored hints", ", ".join(f"{name} {count}" for name, count in hints.items())
     for task, (tried, kept) in recent["drafts_by_task"].items():
         yield f"accepted, {task}", f"{kept / tried:.0%}" if tried else "–"
 

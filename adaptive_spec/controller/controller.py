@@ -26,6 +26,7 @@ from adaptive_spec.controller.plan_validation import (
     with_engine_k_that_runs,
 )
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
+from adaptive_spec.errors import described
 from adaptive_spec.operation.output_file import Retry
 from adaptive_spec.operation.plain import plain
 from adaptive_spec.operation.run_time_switch import SwitchRequest
@@ -156,7 +157,7 @@ class Controller:
         try:
             return self._plan(context)
         except Exception as error:  # of our own code: what the policy raises is caught there
-            self.fault(f"decision raised {type(error).__name__}: {error}")
+            self.fault(f"decision raised {described(error)}")
             return engine_plan(context)
 
     def _plan(self, context: StepContext) -> SpecPlan:
@@ -179,7 +180,7 @@ class Controller:
             wanted = self.policy.plan(seen)
             fault = plan_fault(wanted, seen)
         except POLICY_ERRORS as error:
-            fault = f"plan raised {type(error).__name__}: {error}"
+            fault = f"plan raised {described(error)}"
         if fault:
             wanted = engine_plan(context)
         elapsed = time.perf_counter() - began
@@ -225,14 +226,14 @@ class Controller:
             self._status.refresh(outcome.now, self.recent_status)
             self._saved.refresh(outcome.now, self.policy, self.config)
         except Exception as error:
-            self.fault(f"outcome raised {type(error).__name__}: {error}")
+            self.fault(f"outcome raised {described(error)}")
 
     def _learn(self, step: StepInFlight, outcome: StepOutcome) -> None:
         finished = finished_step(step.seen, step.to_learn_from, outcome)
         try:
             self.policy.observe(finished)
         except POLICY_ERRORS as error:
-            self._policy_failed(f"observe raised {type(error).__name__}: {error}", outcome.now)
+            self._policy_failed(f"observe raised {described(error)}", outcome.now)
         self._counters.count_finished(finished)
         if self._trace.on:
             ran = finished_step(step.context, step.plan, outcome)
@@ -248,11 +249,11 @@ class Controller:
         try:
             self._counters.ending(known)
         except Exception as error:
-            self.fault(f"end raised {type(error).__name__}: {error}")
+            self.fault(f"end raised {described(error)}")
         try:
             self.policy.forget(known)
         except POLICY_ERRORS as error:
-            self._policy_failed(f"forget raised {type(error).__name__}: {error}")
+            self._policy_failed(f"forget raised {described(error)}")
 
     def switch(self, request: SwitchRequest) -> None:
         """Change mode, policy or options between two steps; all of the request or nothing.
@@ -270,6 +271,8 @@ class Controller:
         self.mode = config.mode
         self.decides_since += 1
         self._operator.obey(config)
+        # An idle engine takes no step that would write it.
+        self._status.refresh(self._now, self.status, idle=True)
 
     def poll_control_file(self, now: float) -> None:
         """Check the control file about once a second; never raises.
@@ -394,9 +397,10 @@ class Controller:
         if last is None:
             return ""
         try:
-            return sentence(last, numbers, written)
+            text = sentence(last, numbers, written)
         except POLICY_ERRORS:  # figures of other names or types than `why` knows
-            return last.reason
+            text = last.reason
+        return str(plain(text))
 
     def _idle_seconds(self) -> float:
         """Seconds since the last result, where no request is alive; else 0."""

@@ -176,9 +176,9 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "adaptive_spec_ignored_hints",
         "counter",
-        "Unusable hints of requests.",
-        ("key",),
-        _each("ignored_hints"),
+        "Hints of requests that were ignored; status and log name the first of each key.",
+        (),
+        lambda status: [((), sum(status["ignored_hints"].values()))],
     ),
     Figure(
         "adaptive_spec_events",

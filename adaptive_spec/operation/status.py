@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
+from adaptive_spec.errors import PolicyError, described
 from adaptive_spec.operation.label_drift import LabelDrift
 from adaptive_spec.operation.output_file import OwnedFile, Retry
 from adaptive_spec.operation.plain import plain
@@ -113,9 +113,9 @@ class Counters:
         """Verified and accepted drafts by number of the task label, the last used last."""
         self.lookup = dict.fromkeys(LOOKUP_COUNTS, 0)
         self.predictions = PredictionCheck()
-        logger = logger or logging.getLogger(__name__)
-        self._stuck = StuckRequests(logger)
-        self._drift = LabelDrift(self.task_names, logger)
+        self._log = logger or logging.getLogger(__name__)
+        self._stuck = StuckRequests(self._log)
+        self._drift = LabelDrift(self.task_names, self._log)
         self._kind_of_reason: dict[str, str] = {}
         self._decision_seconds = 0.0
         self._decision_buckets = [0] * (len(DECISION_SECONDS) + 1)
@@ -265,7 +265,13 @@ class Counters:
         self.output_failures[output.split(" '", 1)[0]] += 1
 
     def ignored_hint(self, key: str) -> None:
-        """Count a request's unusable hint."""
+        """Count a hint that is unknown, unusable or not honoured; log the first of each key."""
+        if key not in self.ignored_hints:
+            self._log.warning(
+                "adaptive_spec: a request's hint %r is ignored: unknown, of an unusable value, or "
+                "not allowed by `hints` of the configuration; further ones are only counted",
+                key,
+            )
         self.ignored_hints[key] += 1
 
     def decision_seconds(self, seconds: float) -> None:
@@ -373,7 +379,7 @@ def figures_of(policy: object, method: str) -> dict[str, Any]:
         figures = plain(dict(said()))
         msgspec.convert(figures, FIGURES[method])
     except POLICY_ERRORS as error:
-        raise PolicyError(f"{type(error).__name__}: {error}") from error
+        raise PolicyError(described(error)) from error
     return dict(figures)
 
 

@@ -136,7 +136,7 @@ class StuckRequests:
                 "does not fit it",
             )[kind]
             self._log.warning(
-                "adaptive_spec: request %s: %s. %.0f would be too long here. Further ones are only "
+                "adaptive_spec: request %r: %s. %.0f would be too long here. Further ones are only "
                 "counted (event %s)",
                 self.latest[name.value],
                 what,

@@ -52,10 +52,12 @@ def tables() -> dict[str, str]:
 
 
 def readme_table() -> str:
-    """Means and worst cells of constant and of changing traffic."""
+    """Means and worst cells of constant, of changing and of noisy traffic."""
     found = _of_means(published())
-    constant = [cell for cell in found if cell.group == "constant"]
-    changing = [cell for cell in found if cell.group not in ("constant", "noise and cold")]
+    named = {"constant": "constant load", "noise and cold": "noisy step times"}
+    kinds: dict[str, list[CellFigures]] = {}
+    for title in ("constant load", "changing traffic", "noisy step times"):
+        kinds[title] = [c for c in found if named.get(c.group, "changing traffic") == title]
     rows: list[tuple[str, Callable[[CellFigures], float | None]]] = [
         ("over the best fixed K, picked with hindsight", lambda c: _over(c, WARM, c.best)),
         ("the same, with the plugin's own CPU time charged", _charged),
@@ -64,14 +66,14 @@ def readme_table() -> str:
         ("over SGLang's tiers of batch sizes", lambda c: _over(c, WARM, TIERS)),
         ("first 300 steps from a cold start, over the best fixed K", _cold),
     ]
-    heads = ["adaptive-spec", f"constant load ({len(constant)} cells)", "worst"]
-    heads += [f"changing traffic ({len(changing)} cells)", "worst"]
+    heads = ["mean, worst cell", *(f"{title} ({len(cells)})" for title, cells in kinds.items())]
     lines = []
     for title, ratio in rows:
         line = [title]
-        for cells in (constant, changing):
+        for cells in kinds.values():
             values = [value for cell in cells if (value := ratio(cell)) is not None]
-            line += [_percent(_geometric(values)), _percent(min(values))] if values else ["", ""]
+            both = f"{_percent(_geometric(values))}, {_percent(min(values))}" if values else ""
+            line.append(both)
         lines.append(line)
     return markdown(heads, lines)
 

@@ -1,6 +1,7 @@
 """What a new user types in the first hour."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from adaptive_spec.engines.doctor_rows import EngineReport
 from adaptive_spec.errors import AdaptiveSpecError, DataError, PolicyError
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policy import build_policy
-from adaptive_spec.sim.commands.showcase import closing_sentence
+from adaptive_spec.sim.commands.showcase import closing_sentence, lost_to_none, simulate_all
 
 
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -109,6 +110,15 @@ def test_the_closing_sentence_of_replay_follows_the_figures():
     assert "goodput loses at most 1% (at 16)" in none
     one = closing_sentence({"K = 1": (0.96, 1), "K = 3": (0.79, 64)}, (0.9, 16))
     assert one.startswith("K = 1: within 5% of the best at every load")
+
+
+def test_what_replay_prints_is_what_the_readme_claims():
+    """The first command of a visitor and the first page that he reads."""
+    ratio, clients = lost_to_none(simulate_all())
+    page = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
+    claim = re.search(r"with (\d+) clients, goodput is (\d+) % slower than no speculation", page)
+    assert claim, "README does not say what `adaptive-spec replay` shows"
+    assert (int(claim[1]), int(claim[2])) == (clients, round(100 * (1.0 - ratio)))
 
 
 def test_a_new_policy_passes_its_own_test_at_once(tmp_path: Path):

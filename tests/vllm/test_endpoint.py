@@ -36,7 +36,9 @@ class OneEngine:
             Capability(level=Level.FULL, max_draft_tokens=4),
         )
         self._core = SimpleNamespace(
-            scheduler=SimpleNamespace(adaptive_spec=SimpleNamespace(controller=self.controller)),
+            scheduler=SimpleNamespace(
+                adaptive_spec=SimpleNamespace(controller=self.controller, publish=lambda: None)
+            ),
             vllm_config=SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_index=0)),
         )
 
@@ -71,6 +73,7 @@ KEY = "an-admin-key"
         ({"host": "127.0.0.1"}, "", {"Host": "[::1"}, 403),
         ({"host": "127.0.0.1"}, "", {"Origin": "http://evil.example"}, 403),
         ({"host": "127.0.0.1"}, "", {"Origin": "null"}, 403),
+        ({"host": "127.0.0.1"}, "", {"Origin": "http://["}, 403),
         ({"host": "127.0.0.1"}, "", {"Sec-Fetch-Site": "cross-site"}, 403),
         ({"host": "127.0.0.1"}, "", {"Sec-Fetch-Site": "same-site"}, 403),
         ({"host": "127.0.0.1"}, KEY, {}, 403),

@@ -89,13 +89,23 @@ def test_a_pause_lets_no_draft_past_the_grammar(shelf: Any) -> None:
 
 
 @pytest.mark.engine
-def test_a_new_weight_version_makes_the_policy_start_over(
-    shelf: Any, reference: dict[str, Any]
+@pytest.mark.parametrize("door", ["version", "reload", "transfer"])
+def test_new_weights_make_the_policy_start_over(
+    shelf: Any, reference: dict[str, Any], door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = shelf.get("draft_model", adaptive=RANDOM, asynchronous=False)
     before = engine.controller.policy
-    engine.core.set_weight_version("second")
-    assert engine.core.get_weight_version() == "second"
+    engine.core.collective_rpc("synchronize_device")
+    assert engine.controller.policy is before
+    if door == "version":
+        engine.core.set_weight_version("second")
+        assert engine.core.get_weight_version() == "second"
+    elif door == "reload":  # as after sleep level 2
+        engine.core.collective_rpc("reload_weights")
+    else:  # a trainer's, whose workers no CPU has
+        monkeypatch.setattr(engine.core.model_executor, "collective_rpc", lambda *_: [None])
+        engine.core.collective_rpc(method="finish_weight_update")
+        monkeypatch.undo()
     assert engine.controller.policy is not before
     assert engine.controller.policy.name == before.name
     answers = engine.run(with_logprobs())
@@ -113,6 +123,7 @@ def test_when_the_engine_ends_vllms_classes_are_its_own_again(shelf: Any) -> Non
     assert not hasattr(EngineCore, "adaptive_spec_control")
     for owner, name in (
         (EngineCore, "set_weight_version"),
+        (EngineCore, "collective_rpc"),
         (GPUModelRunner, "propose_draft_token_ids"),
     ):
         assert getattr(owner, name).__module__.startswith("vllm.")

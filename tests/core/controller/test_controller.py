@@ -131,13 +131,21 @@ def test_a_clock_that_jumps_back_does_not_bench_for_ever() -> None:
     assert bench.plan(context(1, now=0.0)).mode is Mode.ON
 
 
-def test_observe_and_forget_that_raise_are_counted_not_raised() -> None:
+class UnspeakableError(Exception):
+    """An error that cannot be told."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), UnspeakableError()])
+def test_observe_and_forget_that_raise_are_counted_not_raised(error: Exception) -> None:
     class Forgetful(Answer):
         def observe(self, step: FinishedStep) -> None:
-            raise ValueError("no")
+            raise error
 
         def forget(self, slots: np.ndarray) -> None:
-            raise ValueError("never")
+            raise error
 
     forgetful = Controller(Forgetful(plan), FULL)
     forgetful.slots.assign("a")

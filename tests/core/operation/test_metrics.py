@@ -31,6 +31,7 @@ STATUS: dict[str, Any] = {
     "emitted_tokens": 22,
     "reasons_by_mode": {"on": {"best of #": 7, "probing": 1}, "engine": {"engine's own K": 2}},
     "requests_by_k": {"0": 1, "2": 5, "3": 3},
+    "requests_by_accepted": {"0": 3, "1": 1, "2": 4, "3": 1},
     "lookup": {"found": 9, "agreed": 5, "verified": 4, "accepted": 3},
     "fail_opens": {'plan raised "x"\n': 2},
     "ignored_hints": {"adaptive_spec_k_cap": 1},
@@ -78,10 +79,10 @@ def samples(text: str) -> list[str]:
     return sorted(line for line in text.splitlines() if not line.startswith("#"))
 
 
-def gathered(tmp_path: Path, *statuses: dict[str, Any]) -> list[str]:
+def gathered(tmp_path: Path, *statuses: dict[str, Any], engine: str = "0") -> list[str]:
     """The page of a second process, where `LiveFigures` was refreshed in a first one."""
     folder = tmp_path / "gathered"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
 
     def run(code: str, given: str = "") -> str:
@@ -100,11 +101,11 @@ def gathered(tmp_path: Path, *statuses: dict[str, Any]) -> list[str]:
     run(
         "import json, sys\n"
         "from adaptive_spec.operation.metrics import LiveFigures\n"
-        "statuses = json.load(sys.stdin)\n"
-        "live = LiveFigures(statuses[0], model_name='bench', engine='0')\n"
+        "statuses, engine = json.load(sys.stdin)\n"
+        "live = LiveFigures(statuses[0], model_name='bench', engine=engine)\n"
         "for status in statuses:\n"
         "    live.refresh(status)\n",
-        json.dumps(statuses),
+        json.dumps((statuses, engine)),
     )
     found = run(
         "from prometheus_client import CollectorRegistry, generate_latest\n"
@@ -135,6 +136,37 @@ def test_a_page_says_what_the_status_says() -> None:
 
 def test_both_ways_show_the_same_figures(tmp_path: Path) -> None:
     assert gathered(tmp_path, STATUS) == page(STATUS)
+
+
+def test_gauges_of_an_engine_that_has_ended_go_with_it(tmp_path: Path) -> None:
+    """A restart over the same folder, and a rank that is gone."""
+    for engine in ("1", "0"):
+        gathered(tmp_path, STATUS | {"benched": True, "live_requests": 40}, engine=engine)
+    found = gathered(tmp_path, LATER | {"benched": False, "live_requests": 0})
+    gauges = [line for line in found if line.startswith(("adaptive_spec_state", "adaptive_spec_b"))]
+    labels = 'engine="0",model_name="bench"'
+    assert gauges == [
+        f"adaptive_spec_benched{{{labels}}} 0.0",
+        'adaptive_spec_state{engine="0",mode="shadow",model_name="bench",policy="goodput"} 1.0',
+    ]
+    counted = [line for line in found if line.startswith("adaptive_spec_verified_tokens_total")]
+    assert [line.rpartition(" ")[2] for line in counted] == ["41.0", "19.0"]  # counters add up
+
+
+def test_drafts_are_counted_by_position() -> None:
+    found = [line for line in page(STATUS) if line.startswith("adaptive_spec_position_tokens_t")]
+    values = {
+        tuple(re.findall(r'(?:position|state)="(\w+)"', line)): float(line.rpartition(" ")[2])
+        for line in found
+    }
+    assert values == {
+        ("0", "verified"): 8.0,
+        ("1", "verified"): 8.0,
+        ("2", "verified"): 3.0,
+        ("0", "accepted"): 6.0,
+        ("1", "accepted"): 5.0,
+        ("2", "accepted"): 1.0,
+    }
 
 
 def test_prediction_of_acceptance_is_shown_by_position() -> None:

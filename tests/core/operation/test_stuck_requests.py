@@ -59,7 +59,7 @@ def test_a_stuck_request_is_counted_once_and_the_first_is_logged(
     traffic = Traffic()
     traffic.serve(8_000)
     before = dict(traffic.stuck.events())
-    first = f"request r{traffic.served}:"
+    first = f"request 'r{traffic.served}':"
     with caplog.at_level(logging.WARNING, logger="tests.stuck"):
         traffic.serve(2 * BATCH, rate, rounds=400)
     after = traffic.stuck.events()
