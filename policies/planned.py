@@ -232,7 +232,7 @@ class PlannedPolicy:
         mode = self._mode_of(forecast)
         if not context.step % EVERY_STEPS:
             self._break_even.planned(forecast)
-            self._worth.planned(forecast, mode, self._break_even.found)
+            self._worth.planned(forecast, mode, self._last_depth or 0, self._break_even.found)
         if mode is not Mode.ON:
             self._off_since = min(self._off_since, context.now)
             self._last_depth = 0

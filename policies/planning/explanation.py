@@ -27,17 +27,23 @@ class Worth:
     def __init__(self) -> None:
         self._sums: FloatArray = np.zeros((2, len(_NAMES)))
 
-    def planned(self, forecast: StepForecast, mode: Mode, found: float) -> None:
+    def planned(self, forecast: StepForecast, mode: Mode, depth: int, found: float) -> None:
         """Add a step that runs in this mode.
 
         Args:
             forecast: of the step.
             mode: in which it runs.
+            depth: to which the drafts at hand were asked for; 0: none were.
             found: share of the requests for which the drafter finds drafts when asked; 1 for a
                 drafter with a state.
         """
         context = forecast.context
         own = np.minimum(context.draft_possible, context.engine_k)
+        if found < 1.0 and depth:
+            # Drafts that a look-up did not find at this depth it would not have found at the own K.
+            all_found = context.draft_available >= depth
+            own = np.where(all_found, own, np.minimum(own, context.draft_available))
+            found = 1.0
         emitted, took = forecast.best_tokens, forecast.best.seconds
         if mode is not Mode.ON:  # unlike the best plan, OFF-cold has no pass of the drafter
             emitted, took = context.batch_size, forecast.seconds_of(0, 0, mode)
