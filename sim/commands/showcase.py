@@ -110,8 +110,8 @@ def print_showcase(results: dict[Cell, Result]) -> None:
             "there, and the drafter has not been stopped within these steps."
         )
     say(
-        f"Measured: {2 * STEPS} tokens a client, without the first {WARM_UP_STEPS} steps; step times "
-        "are modelled from published ones, acceptance is synthetic."
+        f"Measured: {2 * STEPS} tokens a client, without the first {WARM_UP_STEPS} steps; step "
+        "times are modelled from published ones, acceptance is synthetic."
     )
     say(
         "Your load, traces and hardware: adaptive-spec replay --help. "

@@ -49,6 +49,16 @@ class Counted(NamedTuple):
         return float(np.mean([each["planned"] / each[other] for each in self.estimates]))
 
 
+def noting(observe: Any, outcomes: list[Any]) -> Any:
+    """Keep what is observed."""
+
+    def observed(outcome: Any) -> None:
+        outcomes.append(outcome)
+        observe(outcome)
+
+    return observed
+
+
 def served(
     drafter: str, clients: int, policy: str, mode: Any = "on", share: float = 0.0
 ) -> Counted:
