@@ -58,7 +58,7 @@ def prepare_output(files: Files) -> None:
 async def run(options: Options) -> None:
     """All of it. Raises DemoError if something essential fails."""
     from . import act_one, act_two, figures, model, page, preview, report, servers, status
-    from .view import PhaseView, open_console
+    from .view import PhaseView, open_console, verdict
 
     console, files = open_console(), options.files
     phases = [(c, PHASE_SECONDS[c]) for c in act_one.CONCURRENCIES]
@@ -132,7 +132,7 @@ async def run(options: Options) -> None:
         saved = report.save(files.output, table, text, cells, more)
         console.print(report.rich_table(table))
         notes = [*report.remarks(table, cells), *notes, "", text]
-    for line in notes:
+    for line in [*notes, "", verdict(seen)]:
         console.print(line, highlight=False)
     print("times:", ", ".join(f"{name} {s:.0f} s" for name, s in clock.seconds.items()))
     print(f"all of it took {clock.total:.0f} s; see")

@@ -124,13 +124,44 @@ def phase_table(phases: Sequence[Phase], running: Phase | None, title: str) -> T
 
 def plain_line(phase: Phase) -> str:
     """A phase where there is no terminal."""
-    by_k = " ".join(f"{100 * share:.0f}" for share in shares(phase.counts))
     return (
-        f"  concurrency {phase.concurrency:2d}: {phase.tokens_per_second:4.0f} tokens/s, "
-        f"mean K {mean_k(phase.counts):.2f}, D {phase.status.get('last_depth', 0)}, "
-        f"accepted {percent(acceptance(phase.counts))}, mode {phase.mode}, "
-        f"K 0..6 in %: {by_k}; last decision: {phase.status.get('last_reason', '')}"
+        f"  {_clients(phase.concurrency)}: {phase.tokens_per_second:.0f} tokens per second; "
+        f"{mean_k(phase.counts):.2f} drafts verified per request and step (mean K), "
+        f"{percent(acceptance(phase.counts))} of them accepted"
     )
+
+
+def verdict(phases: Sequence[Phase]) -> str:
+    """Say in words what the phases have shown: K at the least and the largest load, and the gain.
+
+    Gains are the plugin's own estimates of the phases' last seconds.
+    """
+    seen = [phase for phase in phases if phase.counts["steps"]]
+    if not seen:
+        return "verdict: none, as no step was seen"
+    quiet = min(seen, key=lambda phase: phase.concurrency)
+    busy = max(seen, key=lambda phase: phase.concurrency)
+    low, high = mean_k(busy.counts), mean_k(quiet.counts)
+    moved = "K followed the load" if high > 1.1 * low else "K hardly moved"
+    told = [
+        f"{_clients(phase.concurrency)} {gain}" for phase in (quiet, busy) if (gain := _gain(phase))
+    ]
+    estimate = f" Estimated over no speculation: {', '.join(told)}." if told else ""
+    return (
+        f"verdict: {moved}. {high:.2f} drafts per request and step with "
+        f"{_clients(quiet.concurrency)}, {low:.2f} with {_clients(busy.concurrency)}.{estimate} "
+        "Every answer is the model's own: drafts are verified."
+    )
+
+
+def _clients(number: int) -> str:
+    return "1 client" if number == 1 else f"{number} clients"
+
+
+def _gain(phase: Phase) -> str:
+    estimates = phase.status.get("estimates", {})
+    ours, none = estimates.get("planned"), estimates.get("no_speculation")
+    return f"{ours / none - 1.0:+.0%}" if ours and none else ""
 
 
 def sparkline(shares_of_k: Sequence[float]) -> str:

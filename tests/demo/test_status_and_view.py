@@ -10,7 +10,7 @@ from demo.act_one import Phase, Watcher
 from demo.errors import DemoError
 from demo.status import acceptance, k_of_drafting, mean_k, require_sound, shares
 from demo.traffic import Answer
-from demo.view import PhaseView
+from demo.view import PhaseView, verdict
 
 
 def status(steps: int, **changes: Any) -> dict[str, Any]:
@@ -83,6 +83,21 @@ def test_view_shows_phases(terminal: bool) -> None:
     text = output.getvalue()
     assert "Tell a story." in text
     assert "a dark night" in text
-    assert "planned" in text
+    assert ("planned" if terminal else "2.00 drafts verified per request and step") in text
     assert ("\x1b[" in text) == terminal
     assert text.count("\n") > 1 or not terminal
+
+
+def test_the_verdict_says_in_words_what_was_seen() -> None:
+    estimates = {"planned": 150.0, "no_speculation": 100.0}
+    quiet, busy = Phase(1), Phase(16)
+    for phase, k in ((quiet, "4"), (busy, "1")):
+        phase.counts = Counter({"steps": 10, "drafted": 10 * int(k), "accepted": 5, k: 10})
+        phase.status = status(10, estimates=estimates)
+    found = verdict([busy, quiet, Phase(4)])
+    assert found.startswith("verdict: K followed the load. 4.00 drafts per request and step with 1")
+    assert "1.00 with 16 clients" in found
+    assert "Estimated over no speculation: 1 client +50%, 16 clients +50%." in found
+    busy.counts = quiet.counts
+    assert "K hardly moved" in verdict([quiet, busy])
+    assert verdict([Phase(1)]) == "verdict: none, as no step was seen"
