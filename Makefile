@@ -1,3 +1,4 @@
+# make help        this list
 # make check       lint, types, documentation site, decisions, tests of core and policies
 # make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
 # make test-trtllm the TensorRT-LLM that TRTLLM_PYTHON has, GPU or not: doctor, then its own loop
@@ -19,7 +20,10 @@ export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TRTLLM_PYTHON ?= $(PYTHON)
 
-.PHONY: check test test-trtllm test-long demo demo-quick bench bench-quick gpu lock docs site clean
+.PHONY: help check test test-trtllm test-long demo demo-quick bench bench-quick gpu lock docs site clean
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 check:
 	@$(PYTHON) scripts/checks.py quick

@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ RECIPE = "1"
 SUFFIX_DECODING = "arctic-inference==0.3.0"
 """vLLM's suffix method needs it. Compiled here; without it those tests are skipped."""
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+_TELL_SECONDS = 10.0
 NOT_LOCKED = {"adaptive-spec", "pip", "wheel"}
 NOT_LOCKED_FOR_VLLM = {"torchaudio", "torchcodec", "torchvision", "vllm"}
 VLLM_METADATA = "Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n"
@@ -61,7 +63,7 @@ def build(name: str) -> Path:
     log = folder.with_name(f"{name}.log")
     with _locked(folder.with_name(f"{name}.lock")):
         began = time.monotonic()
-        with _explained(f"environment {name} cannot be built", log):
+        with _explained(f"environment {name} cannot be built", log), _progress(name, log):
             _build_locked(name, folder, log)
         seconds = time.monotonic() - began
         print(f"environment {name}: {folder} ({seconds:.0f} s)", flush=True)
@@ -166,6 +168,26 @@ def _digest(*parts: object) -> str:
 
 def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+@contextmanager
+def _progress(name: str, log: Path) -> Iterator[None]:
+    """Print every `_TELL_SECONDS` how far pip is."""
+    began, ended = time.monotonic(), threading.Event()
+    lines = (REQUIREMENTS / f"{name}.txt").read_text().splitlines()
+    packages = sum("==" in line for line in lines)
+
+    def tell() -> None:
+        while not ended.wait(_TELL_SECONDS):
+            done = _read(log).count("\nCollecting ")
+            seconds = time.monotonic() - began
+            print(f"environment {name}: {done} of {packages} packages, {seconds:.0f} s", flush=True)
+
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 @contextmanager
