@@ -231,6 +231,20 @@ RULES: tuple[Rule[Setup], ...] = (
         "test_interplay",
     ),
     Rule(
+        "prompt embeddings",
+        SUPPORTED,
+        "with n-gram; with draft_model and EAGLE vLLM 0.32 itself ends at the first such request "
+        "on runner V1, with the plugin and without it",
+        "read and tried once; no test, as vLLM does not survive it",
+    ),
+    Rule(
+        "streaming input (resumable requests)",
+        SUPPORTED,
+        "synchronous turns that end by a stop token inside accepted drafts: vLLM's own text "
+        "depends on K there (docs/losslessness.md)",
+        "tried once with three seeds; no test",
+    ),
+    Rule(
         "beam search",
         INERT,
         "vLLM runs it as requests of one token each: nothing is left to draft for",
@@ -250,8 +264,10 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "sleep mode, pause, reload of weights",
         SUPPORTED,
-        "steps across a pause give no time sample; at `set_weight_version` the policy starts over",
-        "test_interplay: pause and weight version; sleep levels 1 and 2 need a GPU",
+        "steps across a pause give no time sample; after `set_weight_version`, `reload_weights` and "
+        "`finish_weight_update` the policy starts over, after a LoRA adapter loaded in place it "
+        "does not",
+        "test_interplay: pause, and each of these calls; sleep levels 1 and 2 need a GPU",
     ),
     Rule(
         "a drafter that makes a fixed number of drafts",
