@@ -222,6 +222,17 @@ class Metrics:
         self._figures.refresh(self._controller.recent_status())
 
 
+def _served_model_name(server_args: Any) -> str:
+    """Return the label ``model_name`` of SGLang's own figures."""
+    try:  # 0.5.23; before, it is an argument
+        from sglang.srt.runtime_context import get_serving
+
+        name = get_serving().served_model_name
+    except Exception:
+        name = getattr(server_args, "served_model_name", None)
+    return str(name or getattr(server_args, "model_path", ""))
+
+
 def metrics_for(scheduler: Any, controller: Controller) -> Metrics | None:
     """Return figures for this scheduler's server, None if SGLang serves none."""
     server_args = scheduler.server_args
@@ -229,6 +240,6 @@ def metrics_for(scheduler: Any, controller: Controller) -> Metrics | None:
         return None
     return Metrics(
         controller,
-        model_name=str(getattr(server_args, "served_model_name", "") or ""),
+        model_name=_served_model_name(server_args),
         engine=str(getattr(scheduler, "dp_rank", None) or 0),
     )

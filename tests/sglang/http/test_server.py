@@ -159,17 +159,27 @@ def test_the_switch_works_while_the_server_runs(server: Server, expected: list[l
             assert {line["k"] for line in asked} == set(LADDER)
 
 
-def test_metrics_are_served(server: Server) -> None:
-    def figures() -> dict[str, float]:
-        with urllib.request.urlopen(server.url + "/metrics", timeout=60) as reply:
-            lines = reply.read().decode().splitlines()
-        return {
-            line.partition("{")[0]: float(line.rpartition(" ")[2])
-            for line in lines
-            if line.startswith("adaptive_spec_")
-        }
+def metric_lines(server: Server) -> list[str]:
+    with urllib.request.urlopen(server.url + "/metrics", timeout=60) as reply:
+        lines: list[str] = reply.read().decode().splitlines()
+    return [line for line in lines if line.startswith("adaptive_spec_")]
 
-    found = figures()
+
+def test_an_idle_server_shows_a_switch_at_once(server: Server) -> None:
+    for number, mode in ((1, "shadow"), (2, "on")):
+        server.post("/set_internal_state", {"server_args": {"adaptive_spec_mode": number}})
+        assert status(server.status_file)["mode"] == mode
+        states = [line for line in metric_lines(server) if line.startswith("adaptive_spec_state{")]
+        active = [line for line in states if line.endswith(" 1.0")]
+        assert len(active) == 1
+        assert f'mode="{mode}"' in active[0]
+        assert 'model_name=""' not in active[0]
+
+
+def test_metrics_are_served(server: Server) -> None:
+    found = {
+        line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in metric_lines(server)
+    }
     for name in ("verified_tokens", "accepted_tokens", "emitted_tokens"):
         assert found[f"adaptive_spec_{name}_total"] > 0
     assert (
