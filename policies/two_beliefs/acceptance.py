@@ -1,0 +1,295 @@
+"""Belief 1: how probably a draft is accepted.
+
+The draft at position j of request i, its predecessors accepted, is accepted with
+
+    logit h_ij = b_j + fast_i + slow_i + w z_ij.
+
+b ~ N(mean, P) drifts. fast_i and slow_i are Ornstein-Uhlenbeck effects of a request. Their
+variances move to where they would have predicted best (recursive prediction errors). z_ij is the
+centred logit of the drafter's maximum probability; where it is unknown the logit is divided by
+sqrt(1 + pi / 8 w^2 var z) (MacKay 1992), so one model serves with and without confidence.
+
+Feedback is censored: position j is observed iff j <= min(accepted + 1, verified). Positions and
+requests are therefore learned jointly, from residuals y - h. Outcomes of one step are not
+independent, and an odd step counts little: W units of information in a step whose residuals sum
+to r count as W / (1 + W / 10 + r^2 / (9 W)).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.per_request import floats
+from adaptive_spec.policies.kernels import INTS, kernel_of_kernels
+from adaptive_spec.policies.two_beliefs.gaussian import (
+    SavedGaussian,
+    after_information,
+    saved_gaussian,
+)
+from adaptive_spec.step import FloatArray, IntArray
+
+PRIOR_HAZARD = 0.67
+"""Acceptance of a draft before anything was seen."""
+FIRST_VARIANCE, MORE_VARIANCE = 1.0, 0.25
+"""Prior variance of b_1, and of each step from one position to the next (logit^2)."""
+DRIFT = 3e-5
+"""Variance that b gains in each step, as a share of the prior's."""
+FAST, SLOW = 0.7, 0.99
+"""Share of a request's effects that is left after a step."""
+FIRST_EFFECTS = (0.3, 0.1)
+"""Variances of the effects at first (logit^2)."""
+ALIKE = 0.1
+"""Outcomes of a step tell no more than 1 / ALIKE independent drafts do."""
+LEAST_HAZARD, MOST_HAZARD = 0.01, 0.995
+"""Bounds of what is believed of a draft."""
+LEAST_SHOWN = 200
+"""Drafts with confidence before drafts are admitted by it."""
+_MACKAY = math.pi / 8.0
+_NOTHING: FloatArray = np.zeros((0, 0))
+
+
+@kernel_of_kernels(
+    "float64[:, ::1](float64[::1], float64, float64, float64[::1], float64[:, ::1],"
+    f" float64[:, ::1], {INTS}, {INTS}, {INTS}, float64[:, ::1], float64[:, ::1])"
+)
+def learn_outcomes(
+    b: FloatArray,
+    weight: float,
+    flat: float,
+    variances: FloatArray,
+    effects: FloatArray,
+    left: FloatArray,
+    slots: IntArray,
+    verified: IntArray,
+    accepted: IntArray,
+    z: FloatArray,
+    sums: FloatArray,
+) -> FloatArray:
+    """Learn the requests' effects from a step, in place.
+
+    Args:
+        b: [Kmax] positions.
+        weight: w.
+        flat: factor of a logit whose z is unknown.
+        variances: [2] of the effects.
+        effects: [slots, 2] fast and slow, overwritten.
+        left: [slots, 2] share of the variances that is left, overwritten.
+        slots: [B]
+        verified: [B] drafts.
+        accepted: [B] of these.
+        z: [Kmax, B] signal, nan where unknown; empty without any.
+        sums: [4, Kmax] overwritten with the residual and the information that positions learn
+            from, and those of w.
+
+    Returns [2, 2] slope and curvature of the outcomes in the logarithms of the variances.
+    """
+    kmax = len(b)
+    slopes = np.zeros((2, 2))
+    for i in range(len(slots)):
+        slot = slots[i]
+        fast, slow = effects[slot, 0] * FAST, effects[slot, 1] * SLOW
+        left_fast = 1.0 - FAST * FAST * (1.0 - left[slot, 0])
+        left_slow = 1.0 - SLOW * SLOW * (1.0 - left[slot, 1])
+        residuals, total = 0.0, 0.0
+        for j in range(min(accepted[i] + 1, verified[i], kmax)):
+            logit = b[j] + fast + slow
+            known = len(z) > 0 and z[j, i] == z[j, i]
+            if known:
+                logit += weight * z[j, i]
+            else:
+                logit *= flat
+            h = min(max(1.0 / (1.0 + math.exp(-logit)), LEAST_HAZARD), MOST_HAZARD)
+            residual = (1.0 if j < accepted[i] else 0.0) - h
+            information = max(h * (1.0 - h), 0.02)
+            residuals += residual
+            total += information
+            # Positions learn from what a request's own effect does not explain.
+            sums[0, j] += left_fast * residual
+            sums[1, j] += left_fast * information
+            if known:
+                sums[2, j] += z[j, i] * residual
+                sums[3, j] += z[j, i] * z[j, i] * information
+        by_fast, by_slow = left_fast * variances[0], left_slow * variances[1]
+        moved_fast, moved_slow = fast * left_fast, slow * left_slow
+        slopes[0, 0] += residuals * moved_fast
+        slopes[0, 1] += residuals * moved_slow
+        slopes[1, 0] += total * moved_fast * moved_fast
+        slopes[1, 1] += total * moved_slow * moved_slow
+        sure = 1.0 + total * (by_fast + by_slow)
+        effects[slot, 0] = fast + by_fast * residuals / sure
+        effects[slot, 1] = slow + by_slow * residuals / sure
+        left[slot, 0] = left_fast * (1.0 - by_fast * total / sure)
+        left[slot, 1] = left_slow * (1.0 - by_slow * total / sure)
+    return slopes
+
+
+class SavedAcceptance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What holds of acceptance beyond single requests, as JSON.
+
+    Attributes:
+        positions: belief about b, in logits.
+        variances: [2] of the requests' effects.
+        weight, weight_information: w, and what is known of it.
+        signal_mean, signal_count: [Kmax] mean logit of the drafter's probability, and of how many.
+        signal_variance: of the centred logits.
+    """
+
+    positions: SavedGaussian
+    variances: tuple[Annotated[float, msgspec.Meta(ge=0.02, le=3.0)], ...]
+    weight: Annotated[float, msgspec.Meta(ge=0.0, le=4.0)]
+    weight_information: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
+    signal_mean: list[Annotated[float, msgspec.Meta(ge=-20.0, le=20.0)]]
+    signal_count: list[Annotated[float, msgspec.Meta(ge=0.0, le=5000.0)]]
+    signal_variance: Annotated[float, msgspec.Meta(gt=0.0, le=1e3)]
+
+
+class Acceptance:
+    """What is believed of drafts on one engine.
+
+    Attributes:
+        mean, covariance: [Kmax], [Kmax, Kmax] of b.
+        prior: [Kmax, Kmax] covariance before anything was seen.
+        weight: w.
+    """
+
+    def __init__(self, kmax: int, prior_hazard: float = PRIOR_HAZARD) -> None:
+        self._kmax = kmax
+        positions = np.arange(kmax, dtype=np.float64)
+        self.prior: FloatArray = FIRST_VARIANCE + MORE_VARIANCE * np.minimum.outer(
+            positions, positions
+        )
+        self._prior_mean = np.full(kmax, math.log(prior_hazard / (1.0 - prior_hazard)))
+        self.mean: FloatArray = self._prior_mean.copy()
+        self.covariance: FloatArray = self.prior.copy()
+        self.variances: FloatArray = np.array(FIRST_EFFECTS)
+        self._curvature: FloatArray = np.ones(2)
+        self._effects, self._left = floats(0.0, 2), floats(1.0, 2)
+        self.weight, self._weight_information = 0.0, 4.0
+        self._z_mean: FloatArray = np.zeros(kmax)
+        self._z_count: FloatArray = np.zeros(kmax)
+        self._z_variance = 1.0
+        self._shown = 0
+
+    @property
+    def informative(self) -> bool:
+        """Whether confidence has been seen to tell of acceptance."""
+        return self._shown >= LEAST_SHOWN and self.weight > 0.0
+
+    @property
+    def flat(self) -> float:
+        """Factor of a logit whose z is unknown."""
+        return 1.0 / math.sqrt(1.0 + _MACKAY * self.weight**2 * self._z_variance)
+
+    def logits(self, slots: IntArray) -> FloatArray:
+        """Return the logits [Kmax, B] of requests' drafts, from finished steps."""
+        found: FloatArray = self.mean[:, None] + self._effects[slots].sum(axis=1)
+        return found
+
+    def survival(self, logits: FloatArray, z: FloatArray | None = None) -> FloatArray:
+        """Return the probability [Kmax, B] that all drafts up to a position are accepted."""
+        if z is None:
+            known = logits * self.flat
+        else:
+            known = np.where(np.isnan(z), logits * self.flat, logits + self.weight * z)
+        hazard = np.clip(1.0 / (1.0 + np.exp(-known)), LEAST_HAZARD, MOST_HAZARD)
+        survival: FloatArray = np.multiply.accumulate(hazard, axis=0).astype(np.float64, copy=False)
+        return survival
+
+    def signal(self, confidence: FloatArray) -> FloatArray:
+        """Return z [Kmax, B] of confidences [B, Kmax], and follow their mean and variance."""
+        p = np.clip(confidence.T, 1e-4, 1.0 - 1e-4)
+        z: FloatArray = np.ascontiguousarray(np.log(p / (1.0 - p)) - self._z_mean[:, None])
+        known = ~np.isnan(z)
+        count = known.sum(axis=1)
+        self._z_count = np.minimum(self._z_count + count, 5000.0)
+        seen = np.where(known, z, 0.0)
+        self._z_mean = self._z_mean + seen.sum(axis=1) / np.maximum(self._z_count, 1.0)
+        if number := int(count.sum()):
+            more = float((seen * seen).sum()) - number * self._z_variance
+            self._z_variance += more / float(self._z_count.sum())
+        return z
+
+    def learn(
+        self, slots: IntArray, verified: IntArray, accepted: IntArray, z: FloatArray | None
+    ) -> None:
+        """Learn from the outcomes of a step: slots, verified and accepted drafts [B], z."""
+        sums = np.zeros((4, self._kmax))
+        highest = int(slots.max())
+        slopes = learn_outcomes(
+            self.mean,
+            self.weight,
+            self.flat,
+            self.variances,
+            self._effects.reaching(highest),
+            self._left.reaching(highest),
+            slots,
+            verified,
+            accepted,
+            _NOTHING if z is None else z,
+            sums,
+        )
+        residual, information, by_z, about_w = sums
+        total, off = float(information.sum()), float(residual.sum())
+        alike = 1.0 + ALIKE * total + off * off / max(9.0 * total, 1.0)
+        residual, information = residual / alike, information / alike
+        # Information of a step that was far off is more than at the belief's own hazard.
+        information = information + 0.25 * np.abs(residual)
+        self.covariance = after_information(self.covariance + DRIFT * self.prior, information)
+        self.mean = self.mean + self.covariance @ residual
+        self._curvature = np.minimum(self._curvature, 100.0) + slopes[1]
+        moved = np.exp(slopes[0] / (self._curvature + np.abs(slopes[0])))
+        self.variances = np.clip(self.variances * moved, 0.02, 3.0)
+        if z is not None:
+            self._weight_information = min(self._weight_information, 1000.0) + float(about_w.sum())
+            moved_w = self.weight + float(by_z.sum()) / self._weight_information
+            self.weight = min(max(moved_w, 0.0), 4.0)
+            self._shown += int(np.isfinite(z).sum())
+
+    def after_trial(self, covariance: FloatArray, information: FloatArray) -> FloatArray:
+        """Return the covariance after a step's outcomes [..., Kmax], which are alike."""
+        alike = 1.0 + ALIKE * information.sum(axis=-1, keepdims=True)
+        return after_information(covariance, information / alike)
+
+    def fades(self, slopes: FloatArray) -> FloatArray:
+        """Return [A] the variance that slopes [A, Kmax] of b gain in a step."""
+        drift: FloatArray = DRIFT * np.einsum("aj,jk,ak->a", slopes, self.prior, slopes)
+        return drift
+
+    def widen(self) -> None:
+        """Trust the past no more than before anything was seen, but keep its mean."""
+        self.covariance = self.covariance + self.prior
+
+    def forget(self, slots: IntArray) -> None:
+        """Reset the effects of requests that have ended."""
+        self._effects.reset(slots)
+        self._left.reset(slots)
+
+    def saved(self) -> SavedAcceptance:
+        """Return what holds beyond single requests."""
+        return SavedAcceptance(
+            positions=saved_gaussian(self.mean, self.covariance, self._prior_mean, self.prior),
+            variances=tuple(self.variances.tolist()),
+            weight=self.weight,
+            weight_information=self._weight_information,
+            signal_mean=self._z_mean.tolist(),
+            signal_count=self._z_count.tolist(),
+            signal_variance=self._z_variance,
+        )
+
+    def restore(self, saved: SavedAcceptance) -> None:
+        """Adopt what was saved. Raises PolicyError if it does not fit this engine."""
+        mean, covariance = saved.positions.checked(self._kmax)
+        if len(saved.variances) != 2 or not (
+            len(saved.signal_mean) == len(saved.signal_count) == self._kmax
+        ):
+            raise PolicyError(f"acceptance of another engine: its Kmax is not {self._kmax}")
+        self.mean, self.covariance = mean, covariance
+        self.variances = np.array(saved.variances)
+        self.weight, self._weight_information = saved.weight, saved.weight_information
+        self._z_mean, self._z_count = np.array(saved.signal_mean), np.array(saved.signal_count)
+        self._z_variance = saved.signal_variance

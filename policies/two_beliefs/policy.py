@@ -1,0 +1,343 @@
+"""`goodput2`: a decision on one page.
+
+1. believe: how probably each draft is accepted (`acceptance`), how long a step lasts
+   (`step_times`);
+2. plan: the drafts to verify and the depth with the most expected tokens per second (`planner`),
+   drafts at hand admitted by confidence at the price that the plan has set, padding filled;
+3. try: run another K if what it tells is worth more than it loses (`trial`);
+4. switch: stop the drafter once it has lost more than those alive may lose without it (`switch`).
+
+A finished step goes the other way: acceptance, switch, step times. K = 0 with a warm drafter is a
+plan like any other. Decisions use finished steps, and of the drafts at hand their confidence alone,
+as the losslessness contract allows.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
+from adaptive_spec.policies.planning.planner import Planned, plan_step
+from adaptive_spec.policies.planning.shared_k import plan_with_shared_k
+from adaptive_spec.policies.two_beliefs.acceptance import PRIOR_HAZARD, Acceptance, SavedAcceptance
+from adaptive_spec.policies.two_beliefs.step_times import RAGGED, SIZE, SavedStepTimes, StepTimes
+from adaptive_spec.policies.two_beliefs.switch import Switch
+from adaptive_spec.policies.two_beliefs.trial import best_trial
+from adaptive_spec.policy import State
+from adaptive_spec.step import (
+    Capability,
+    FinishedStep,
+    FloatArray,
+    IntArray,
+    Level,
+    Mode,
+    SpecPlan,
+    StepContext,
+)
+
+SCHEMA = 2
+"""Of saved states."""
+
+
+class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A saved state."""
+
+    schema: int
+    acceptance: SavedAcceptance
+    step_times: SavedStepTimes | None
+
+
+class Goodput2Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of `goodput2`."""
+
+    prior_hazard: Annotated[float, msgspec.Meta(gt=0, lt=1)] = PRIOR_HAZARD
+    """Acceptance assumed at each position before anything has been seen."""
+    confidence: bool = True
+    """Use the drafter's confidence where the engine reports it."""
+
+
+class Goodput2Policy:
+    """Maximises expected tokens per second of each step, from two beliefs."""
+
+    name: ClassVar[str] = "goodput2"
+    summary: ClassVar[str] = "goodput from two beliefs, being judged beside it"
+    Options: ClassVar[type[msgspec.Struct]] = Goodput2Options
+    reads_entropy: ClassVar[bool] = False
+    prepare = staticmethod(prepare_kernels)
+
+    def __init__(self, options: Goodput2Options, *, seed: int = 0) -> None:
+        self._options = options
+        self._random = np.random.default_rng(seed)
+        load_kernels()
+        self._capability: Capability | None = None
+        self._restored: State | None = None
+
+    def _start(self, capability: Capability) -> None:
+        self._capability = capability
+        self.acceptance = Acceptance(capability.max_draft_tokens, self._options.prior_hazard)
+        self.times = StepTimes(capability)
+        self.switch = Switch(capability)
+        self._trial: int | None = None
+        """K that the last step has drafted for, to measure it."""
+        self._depth: int | None = None
+        self._seen = 0
+        # Last, so that a saved state that does not fit raises once and not in every step.
+        restored, self._restored = self._restored, None
+        if restored is not None:
+            self._restore_beliefs(restored)
+
+    # ------------------------------------------------------------------- decide
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Decide K_i for this verification and D for the next drafting."""
+        if self._capability is None:
+            self._start(context.capability)
+        if context.batch_size == 0:
+            return self._plan_prompts(context)
+        self._seen += 1
+        if self.switch.returns(context.now, context.batch_size):
+            self.acceptance.widen()  # drafts may be better than they were, unseen
+        z = None
+        if context.confidence is not None and self._options.confidence:
+            z = self.acceptance.signal(context.confidence)
+        logits = self.acceptance.logits(context.slots)
+        survival = self.acceptance.survival(logits)
+        context = self._with_penalty(context)
+        planned, verify_units = self._best(context, survival)
+        notes = () if z is None else (z.T,)
+        if self.switch.cold:
+            self._trial, self._depth = None, 0
+            return self._cold_plan(context, notes)
+        tried, depth = self._trial, planned.best.draft_depth
+        self._depth = depth
+        self._trial = best_trial(
+            context, planned.best, survival, self.acceptance, self.times, self._seen
+        )
+        if self._trial is not None:
+            depth = self._trial
+        if tried is not None:
+            verify, reason = np.minimum(context.draft_available, tried), f"timing K = {tried}"
+        else:
+            verify, reason = self._chosen(context, planned, logits, z, verify_units)
+        return self._made(
+            context, survival, planned, verify, depth, reason, notes, tried is not None
+        )
+
+    def _best(self, context: StepContext, survival: FloatArray) -> tuple[Planned, FloatArray]:
+        """Return the best plan by both beliefs, and the verify time by drafts (units)."""
+        times = self.times
+        verify, drafting = times.curves(context.batch_size, int(context.context_tokens.sum()))
+        scale = times.scale or 1.0
+        shared = times.prompt_seconds(self.switch.shared_prompts) / scale
+        verify = verify + shared + context.shared_seconds / scale
+        capability = context.capability
+        one_price = capability.level is not Level.UNIFORM and capability.ragged_penalty <= 0.0
+        planner = plan_step if one_price else plan_with_shared_k
+        return planner(context, survival, verify, drafting), verify
+
+    def _with_penalty(self, context: StepContext) -> StepContext:
+        penalty = round(200.0 * float(self.times.coefficients[RAGGED])) / 200.0
+        if penalty == context.capability.ragged_penalty:
+            return context
+        return msgspec.structs.replace(
+            context, capability=_with_penalty(context.capability, penalty)
+        )
+
+    def _chosen(
+        self,
+        context: StepContext,
+        planned: Planned,
+        logits: FloatArray,
+        z: FloatArray | None,
+        verify_units: FloatArray,
+    ) -> tuple[IntArray, str]:
+        """Return the drafts to verify: those planned, or those that their confidence admits."""
+        best, reason = planned.best, "planned"
+        verify = best.verify
+        if context.capability.level is not Level.UNIFORM:
+            if z is not None and self.acceptance.informative and best.draft_depth:
+                worth = self.acceptance.survival(logits, z)
+                if planned.weights is not None:
+                    worth = worth * planned.weights
+                price = _price(planned, verify_units, context.batch_size)
+                verify = np.minimum(context.draft_available, (worth >= price).sum(axis=0))
+                reason = "admitted by confidence"
+            verify = self._filled(context, verify)
+        return verify, reason
+
+    def _filled(self, context: StepContext, verify: IntArray) -> IntArray:
+        """Fill the padding of a captured size with drafts at hand, of requests drawn by lot."""
+        buckets = context.capability.token_buckets
+        if not buckets or not verify.any():
+            return verify
+        tokens = len(verify) + int(verify.sum())
+        size = next((each for each in buckets if each >= tokens), tokens)
+        can = np.flatnonzero(verify < context.draft_available)
+        if size == tokens or not can.size:
+            return verify
+        filled = verify.copy()
+        filled[self._random.permutation(can)[: size - tokens]] += 1
+        return filled
+
+    def _made(
+        self,
+        context: StepContext,
+        survival: FloatArray,
+        planned: Planned,
+        verify: IntArray,
+        depth: int,
+        reason: str,
+        notes: tuple[FloatArray, ...],
+        measures: bool,
+    ) -> SpecPlan:
+        on = depth > 0 or bool(verify.any())
+        capability = context.capability
+        off = Mode.OFF_WARM if capability.off_pass or not capability.cold_off else Mode.OFF_COLD
+        seconds = math.nan
+        if verify is planned.best.verify and depth == planned.best.draft_depth:
+            seconds = self.times.scale * planned.best.seconds - context.shared_seconds
+            seconds -= self.times.prompt_seconds(self.switch.shared_prompts)
+        del survival
+        return SpecPlan(
+            step=context.step,
+            verify=verify,
+            draft_depth=depth,
+            mode=Mode.ON if on else off,
+            reason=reason,
+            measures=measures,
+            notes=notes,
+            predicted_tokens=planned.tokens if seconds > 0.0 else math.nan,
+            predicted_seconds=seconds if seconds > 0.0 else math.nan,
+        )
+
+    def _cold_plan(self, context: StepContext, notes: tuple[FloatArray, ...]) -> SpecPlan:
+        return SpecPlan(
+            step=context.step,
+            verify=np.zeros(context.batch_size, dtype=np.int64),
+            draft_depth=0,
+            mode=Mode.OFF_COLD,
+            reason="drafts lose more than they bring",
+            notes=notes,
+        )
+
+    def _plan_prompts(self, context: StepContext) -> SpecPlan:
+        """Plan a step of prompts only: draft to the depth of the last decode step."""
+        cold = self.switch.cold
+        depth = context.engine_k if self._depth is None else self._depth
+        return SpecPlan(
+            step=context.step,
+            verify=np.zeros(0, dtype=np.int64),
+            draft_depth=0 if cold else depth,
+            mode=Mode.OFF_COLD if cold else Mode.ON,
+            reason="nothing decodes",
+        )
+
+    # -------------------------------------------------------------------- learn
+
+    def observe(self, step: FinishedStep) -> None:
+        """Learn acceptance, losses and step time from a finished step."""
+        if self._capability is None:
+            return
+        outcome, plan = step.outcome, step.plan
+        if outcome.slots.size:
+            z = None
+            if plan.notes:
+                z = np.ascontiguousarray(plan.notes[0].T)
+            elif outcome.confidence is not None and self._options.confidence:
+                z = self.acceptance.signal(outcome.confidence)
+            self.acceptance.learn(outcome.slots, outcome.verified, outcome.accepted, z)
+        # In shadow mode another plan ran, and the drafter may have drafted.
+        cold = plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
+        if outcome.seconds > 0.0 and outcome.batch_size and outcome.slots.size:
+            self._learn_loss(step, cold=cold)
+        self.times.learn(outcome, cold=cold)
+
+    def _learn_loss(self, step: FinishedStep, *, cold: bool) -> None:
+        outcome, times = step.outcome, self.times
+        if not times.scale:
+            return
+        batch, context = outcome.batch_size, outcome.context_tokens
+        without = times.seconds(batch, batch, context, 0.0)
+        seconds = outcome.seconds
+        if outcome.prefill_tokens:
+            passes = 0.0 if cold else float(times.passes[outcome.draft_depth])
+            seconds = times.seconds(batch, outcome.batch_tokens, context, passes)
+        emitted = outcome.emitted
+        if (rows := step.context.taking_part) is not None:
+            emitted = emitted[rows]
+        self.switch.learn(
+            outcome.now,
+            outcome.slots,
+            batch,
+            seconds,
+            seconds - float(emitted.mean()) * without,
+            outcome.prefill_tokens,
+        )
+
+    def forget(self, slots: IntArray) -> None:
+        """Drop the state of ended requests."""
+        if self._capability is not None:
+            self.acceptance.forget(slots)
+            self.switch.forget(slots)
+
+    # -------------------------------------------------------------------- state
+
+    def state(self) -> State:
+        """Return both beliefs, each with the prior that it began with."""
+        if self._capability is None:
+            return self._restored or {}
+        return {
+            "schema": SCHEMA,
+            "acceptance": msgspec.to_builtins(self.acceptance.saved()),
+            "step_times": msgspec.to_builtins(self.times.saved()),
+        }
+
+    def restore(self, state: State) -> None:
+        """Start from a saved state; its Kmax must be the engine's."""
+        if not state:
+            return
+        if state.get("schema") != SCHEMA:
+            raise PolicyError(f"{self.name} state: schema {SCHEMA} expected")
+        try:
+            saved = msgspec.convert(state, _Saved)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise PolicyError(f"{self.name} state: {error}") from error
+        kmax = len(saved.acceptance.positions.mean)
+        Acceptance(kmax).restore(saved.acceptance)
+        if saved.step_times is not None:
+            saved.step_times.parts.checked(SIZE)
+        self._restored = state
+        if self._capability is not None:
+            self._start(self._capability)
+
+    def _restore_beliefs(self, state: State) -> None:
+        saved = msgspec.convert(state, _Saved)
+        self.acceptance.restore(saved.acceptance)
+        if saved.step_times is not None:
+            self.times.restore(saved.step_times)
+
+    def explanation(self) -> dict[str, Any]:
+        """Return what the switch holds."""
+        return {}
+
+
+def _price(planned: Planned, verify_units: FloatArray, batch: int) -> float:
+    """Return the survival at which a draft pays: goodput times the verify time of one draft."""
+    drafts, most = int(planned.best.verify.sum()), len(verify_units) - 1
+    around = max(drafts // 2, batch // 4, 1)
+    low = max(drafts - around, 1)  # the first draft is dear, which is no reason against others
+    high = min(max(drafts + around, low + 1), most)
+    if high <= low:
+        return 0.0
+    return planned.best.goodput * float(verify_units[high] - verify_units[low]) / (high - low)
+
+
+@lru_cache(maxsize=64)
+def _with_penalty(capability: Capability, penalty: float) -> Capability:
+    return msgspec.structs.replace(capability, ragged_penalty=penalty)

@@ -1,0 +1,359 @@
+"""Belief 2: how long a step takes.
+
+A step of B requests, N verified tokens and D passes of the drafter takes
+
+    T = T0 L x'c,    c >= 0,
+
+with x = [1, the part of N in each segment between knots, B, context tokens, prompt tokens, passes,
+passes x B, any draft, any draft x context tokens, ragged x V]. c ~ N(mean, P): a roofline whose
+knee, bends, and parts may all be wrong by `SHARE` of a step. T0 is the first step. L is one common
+level of all step times: what another tenant or a clock moves is first L, and the parts only if
+residuals stay odd after it.
+
+Odd steps count little: the variance of an observation grows by (0.3 x its error)^2, which weighs as
+a Cauchy distribution does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from adaptive_spec.policies.two_beliefs.gaussian import (
+    SavedGaussian,
+    condition,
+    likeliest_nonnegative,
+    saved_gaussian,
+)
+from adaptive_spec.step import Capability, FloatArray, StepOutcome
+
+KNEE = 160.0
+"""Tokens up to which a pass is bound by reading 16-bit weights (roofline of the mean)."""
+OTHER_KNEES = (96.0, 256.0)
+"""Tokens of other knees that the prior holds possible (8-bit weights, slow memory)."""
+KNOTS = np.array([1.0, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024])
+"""Tokens between which verify time is linear."""
+SHARE = 0.3
+"""Standard deviation of each part of the prior, as a share of a step."""
+BEND = 0.5
+"""Standard deviation of a bend at a knot, as a share of the slope past the knee."""
+PASS = 0.06
+"""Seconds of a drafter's pass over those of a verify pass (prior mean)."""
+DRIFT = 1e-6
+"""Variance that the parts gain in each step, as a share of the prior's."""
+ODD = 0.3
+"""Share of its own error by which an observation is less sure (Cauchy weight)."""
+FIRST_NOISE, LEAST_NOISE, MOST_NOISE = 0.08, 0.003, 1.0
+"""Relative noise of a step's time: assumed at first, and its bounds."""
+PROMPT_ERROR = 0.15
+"""Relative error of the predicted time of prompts in a step."""
+SURPRISED = 1.9
+"""Mean surprise (standard deviations, over some three steps) that is called a jump."""
+SETTLING = 30
+"""Steps before anything may jump, and after a jump of the level before the parts may."""
+JUMP = 0.05
+"""Variance that a jump adds to the level, besides its square."""
+LEAST_DRIFT, MOST_DRIFT = 1e-8, 1e-2
+"""Bounds of the level's variance per step, which is learned."""
+
+_SEGMENTS = len(KNOTS)
+REQUEST, CONTEXT, PREFILL, PASSES, PASS_REQUEST, ANY, ANY_CONTEXT, RAGGED = range(
+    _SEGMENTS + 1, _SEGMENTS + 9
+)
+SIZE = _SEGMENTS + 9
+_WIDTHS = np.diff(KNOTS, append=2.0 * KNOTS[-1])
+_ENDS = np.append(KNOTS, 2.0 * KNOTS[-1])
+
+
+def roofline(knee: float = KNEE) -> FloatArray:
+    """Return [P] of a pass that takes 1 up to the knee (tokens), and 1 / knee per token past it."""
+    mean = np.zeros(SIZE)
+    mean[0] = 1.0
+    mean[1 : _SEGMENTS + 1] = np.diff(np.maximum(_ENDS / knee, 1.0))
+    mean[PREFILL], mean[PASSES] = 1.0 / knee, PASS
+    return mean
+
+
+def _bends() -> FloatArray:
+    """[knots, P] a bend of the verify time at each knot, which all segments past it share."""
+    rises = np.zeros((_SEGMENTS, SIZE))
+    rises[:, 1 : _SEGMENTS + 1] = np.triu(np.broadcast_to(_WIDTHS, (_SEGMENTS, _SEGMENTS)))
+    # Past the knee the token of a prompt is as much work as a draft.
+    rises[KNOTS <= 192.0, PREFILL] = 1.0
+    rises[1:] *= BEND
+    return rises
+
+
+_BENDS = _bends()
+_KNEES = np.stack([2.0 * (roofline(knee) - roofline()) for knee in OTHER_KNEES])
+
+
+def prior_covariance(batch: float, context: float, kmax: int, penalty: float) -> FloatArray:
+    """Return S [P, P]: each part of a step of these sizes may be wrong by `SHARE` of the step."""
+    tokens, passes = min(batch * (1.0 + 0.5 * kmax), KNEE), 0.5 * kmax
+    covariance = _KNEES.T @ _KNEES
+    covariance[0, 0] += 1.0
+    rises = _BENDS / tokens
+    covariance += rises.T @ rises
+    rest = np.arange(REQUEST, SIZE)
+    sizes = np.array(
+        [
+            batch,
+            3.0 * max(context, 1.0),
+            3.0 * tokens,
+            passes,
+            passes * batch,
+            3.0,
+            max(context, 1.0),
+            SHARE / (penalty + 1e-9),
+        ]
+    )
+    covariance[rest, rest] += sizes**-2.0
+    return SHARE**2 * covariance
+
+
+class SavedStepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of step times, as JSON.
+
+    Attributes:
+        parts: belief about c, in units.
+        unit: T0 L, seconds.
+        noise: variance of a step's time, relative.
+        steps: timed.
+    """
+
+    parts: SavedGaussian
+    unit: Annotated[float, msgspec.Meta(ge=1e-6, le=60.0)]
+    noise: Annotated[float, msgspec.Meta(ge=LEAST_NOISE**2, le=MOST_NOISE)]
+    steps: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class StepTimes:
+    """What is believed of step times on one engine.
+
+    Attributes:
+        mean, covariance: [P], [P, P] of c, in units of T0 L.
+        coefficients: [P] the likeliest c >= 0.
+        level: L.
+        noise: variance of a step's time, relative.
+        steps: timed so far.
+    """
+
+    def __init__(self, capability: Capability) -> None:
+        self._capability = capability
+        kmax = capability.max_draft_tokens
+        self._guess = roofline()
+        self._guess[RAGGED] = capability.ragged_penalty
+        self._spreads: dict[tuple[int, int], FloatArray] = {}
+        self._padded: dict[int, FloatArray] = {}
+        self._buckets = np.array(capability.token_buckets, dtype=np.float64)
+        self.passes: FloatArray = np.arange(kmax + 1, dtype=np.float64)
+        if capability.off_pass:
+            self.passes[0] = 1.0 if capability.steers_depth else kmax
+        self.mean, self.coefficients = self._guess.copy(), self._guess
+        self._prior = self.spread(16, 4096)
+        self.covariance = self._prior.copy()
+        self._first = 0.0
+        self._first_was_prompts = False
+        self.level, self._level_variance, self._level_drift = 1.0, 0.0, 1e-7
+        self.noise, self.steps = FIRST_NOISE**2, 0
+        self._surprise = self._last_surprise = self._alike = 0.0
+        self._level_jumped = -SETTLING
+        self._timed: dict[int, FloatArray] = {}
+        """By load, within factors of two: [Kmax + 1] steps timed with about K drafts a request."""
+
+    @property
+    def scale(self) -> float:
+        """Seconds of a unit: T0 L; 0 before the first step."""
+        return self._first * self.level
+
+    def spread(self, batch: int, context: int) -> FloatArray:
+        """Return S [P, P] for steps of about this size; some hundred may be kept."""
+        key = batch.bit_length(), int(context).bit_length()
+        if key not in self._spreads:
+            sizes = 0.75 * 2.0 ** key[0], 0.75 * 2.0 ** key[1]
+            capability = self._capability
+            self._spreads[key] = prior_covariance(
+                *sizes, capability.max_draft_tokens, capability.ragged_penalty
+            )
+        return self._spreads[key]
+
+    def padded(self, tokens: FloatArray) -> FloatArray:
+        """Return the tokens of the captured size that runs."""
+        if not len(self._buckets):
+            return tokens
+        place = np.searchsorted(self._buckets, tokens)
+        sizes = np.append(self._buckets, 0.0)[place]
+        return np.where(place < len(self._buckets), sizes, tokens)
+
+    def _tokens_of(self, batch: int) -> FloatArray:
+        """Return [B Kmax + 1] tokens that run with 0, 1, ... drafts; some hundred are kept."""
+        if batch not in self._padded:
+            if len(self._padded) >= 1024:
+                self._padded.clear()
+            most = batch * (self._capability.max_draft_tokens + 1)
+            self._padded[batch] = self.padded(np.arange(batch, most + 1, dtype=np.float64))
+        return self._padded[batch]
+
+    def curves(self, batch: int, context: int) -> tuple[FloatArray, FloatArray]:
+        """Return verify time [B Kmax + 1] and draft time [Kmax + 1], in units of `scale`."""
+        c = self.coefficients
+        heights = np.concatenate(([0.0], np.cumsum(c[1 : _SEGMENTS + 1])))
+        tokens = self._tokens_of(batch)
+        verify = np.interp(tokens, _ENDS, heights)
+        if tokens[-1] > _ENDS[-1]:
+            verify += np.maximum(tokens - _ENDS[-1], 0.0) * (c[_SEGMENTS] / _WIDTHS[-1])
+        verify += c[0] + c[REQUEST] * batch + c[CONTEXT] * context
+        verify[1:] += c[ANY] + c[ANY_CONTEXT] * context
+        return np.maximum(verify, 0.05), self.passes * (c[PASSES] + c[PASS_REQUEST] * batch)
+
+    def rows(
+        self,
+        batch: int,
+        tokens: FloatArray,
+        context: int,
+        passes: FloatArray,
+        *,
+        prefill: int = 0,
+    ) -> FloatArray:
+        """Return the features [A, P] of steps with these tokens [A] and passes [A]."""
+        x = np.zeros((len(tokens), SIZE))
+        run = self.padded(tokens)[:, None]
+        x[:, 0] = 1.0
+        x[:, 1:_SEGMENTS] = np.clip((run - KNOTS[:-1]) / _WIDTHS[:-1], 0.0, 1.0)
+        x[:, _SEGMENTS] = np.maximum((run[:, 0] - KNOTS[-1]) / _WIDTHS[-1], 0.0)
+        x[:, REQUEST], x[:, CONTEXT], x[:, PREFILL] = batch, context, prefill
+        x[:, PASSES], x[:, PASS_REQUEST], x[:, ANY] = passes, passes * batch, tokens > batch
+        x[:, ANY_CONTEXT] = x[:, ANY] * context
+        return x
+
+    def untimed(self, batch: int) -> FloatArray:
+        """Return [Kmax + 1] 1 for each K per request that was not timed at this load, else 0."""
+        timed = self._timed.get(batch.bit_length())
+        kmax = self._capability.max_draft_tokens
+        return np.ones(kmax + 1) if timed is None else (timed == 0).astype(np.float64)
+
+    def fades(self, rows: FloatArray, batch: int, context: int) -> FloatArray:
+        """Return [A] the variance that x'c gains in a step, relative to nothing (units of c)."""
+        spread = self.spread(batch, context)
+        drift: FloatArray = DRIFT * np.einsum("ap,pq,aq->a", rows, spread, rows)
+        return drift
+
+    def learn(self, outcome: StepOutcome, *, cold: bool) -> None:
+        """Learn from a timed step; `cold`: the drafter made no pass."""
+        seconds = outcome.seconds
+        if not 1e-6 < seconds < 60.0 or outcome.batch_size == 0:
+            return
+        passes = 0.0 if cold else float(self.passes[outcome.draft_depth])
+        [x] = self.rows(
+            outcome.batch_size,
+            np.array([float(outcome.batch_tokens)]),
+            outcome.context_tokens,
+            np.array([passes]),
+            prefill=outcome.prefill_tokens,
+        )
+        spread = self.spread(outcome.batch_size, outcome.context_tokens)
+        prompts = outcome.prefill_tokens > outcome.batch_tokens
+        if not self._first or (self._first_was_prompts and not prompts):
+            self._begin(seconds, x, spread, prompts=prompts)
+        t = seconds / self.scale
+        c = self.coefficients
+        if outcome.ragged:
+            x[RAGGED] = float(x @ c) - passes * c[PASSES]
+        expected = max(float(x @ c), 1e-3)
+        prompt_time = float(c[PREFILL]) * outcome.prefill_tokens
+        plain = max(expected - prompt_time, 1e-3)
+        self.covariance += DRIFT * plain**2 * spread
+        self._level_variance = min(self._level_variance + self._level_drift, 1.0)
+        off = t - expected
+        error = self.noise * expected**2 + (PROMPT_ERROR * prompt_time) ** 2
+        known = float(x @ self.covariance @ x) + self._level_variance * expected**2
+        self.steps += 1
+        known = self._take_surprise(off, expected, max(plain, t), known, error, spread, x)
+        if not outcome.prefill_tokens:
+            self._learn_noise(off, expected, known, error)
+            load = self._timed.setdefault(
+                outcome.batch_size.bit_length(), np.zeros(len(self.passes))
+            )
+            load[round(outcome.batch_tokens / outcome.batch_size) - 1] += 1.0
+        by_level = self._level_variance * expected**2
+        odd = (ODD * off) ** 2
+        gain = by_level / (known + error + odd)
+        self.level *= math.exp(gain * min(max(off / expected, -0.8), 2.0))
+        self._level_variance *= 1.0 - gain
+        condition(self.mean, self.covariance, x, t, error + by_level + odd)
+        self.coefficients = likeliest_nonnegative(self.mean, self.covariance)
+
+    def _begin(self, seconds: float, x: FloatArray, spread: FloatArray, *, prompts: bool) -> None:
+        self.mean, self.coefficients = self._guess.copy(), self._guess
+        self._first, self._first_was_prompts = seconds / float(x @ self.mean) / self.level, prompts
+        self.covariance, self._prior = spread.copy(), spread
+
+    def _take_surprise(
+        self,
+        off: float,
+        expected: float,
+        size: float,
+        known: float,
+        error: float,
+        spread: FloatArray,
+        x: FloatArray,
+    ) -> float:
+        """Follow how odd the steps are, and widen the level, then the parts, at a jump.
+
+        Successive surprises that are alike say that all step times wander together, and how fast
+        (Mehra 1970): the drift of the level rises until they are not.
+
+        Returns the variance of the expected time, after a jump the wider one.
+        """
+        z = min(max(off / math.sqrt(known + error), -3.0), 3.0)
+        self._surprise += 0.3 * (z - self._surprise)
+        self._alike += 0.05 * (z * self._last_surprise - self._alike)
+        self._last_surprise = z
+        faster = 0.1 * max(min(self._alike - 0.1, 1.0), -0.3)
+        drift = self._level_drift * math.exp(faster)
+        self._level_drift = min(max(drift, LEAST_DRIFT), MOST_DRIFT)
+        if abs(self._surprise) <= SURPRISED or self.steps <= SETTLING:
+            return known
+        if self.steps - self._level_jumped > SETTLING:
+            self._level_variance += (off / expected) ** 2 + JUMP
+            self._level_jumped = self.steps
+        else:
+            self.covariance += size**2 * spread
+        self._surprise = 0.0
+        return float(x @ self.covariance @ x) + self._level_variance * expected**2
+
+    def _learn_noise(self, off: float, expected: float, known: float, error: float) -> None:
+        """Move the noise towards this error; while the belief is wide, an error tells little."""
+        share = (error / (error + known)) ** 2
+        more = (min(off**2, 9.0 * (known + error)) - known - error) / expected**2
+        rate = max(0.02, 1.0 / (4 + self.steps)) * max(share, 0.25)
+        self.noise = min(max(self.noise + rate * more, LEAST_NOISE**2), MOST_NOISE)
+
+    def prompt_seconds(self, tokens: float) -> float:
+        """Return the seconds of prompt tokens in a step."""
+        return self.scale * float(self.coefficients[PREFILL]) * tokens
+
+    def seconds(self, batch: int, tokens: int, context: int, passes: float) -> float:
+        """Return the expected seconds of a step without prompts."""
+        [x] = self.rows(batch, np.array([float(tokens)]), context, np.array([passes]))
+        return self.scale * max(float(x @ self.coefficients), 1e-3)
+
+    def saved(self) -> SavedStepTimes | None:
+        """Return what was learned; None before the first step."""
+        if not self._first:
+            return None
+        parts = saved_gaussian(self.mean, self.covariance, self._guess, self._prior)
+        return SavedStepTimes(parts, self.scale, self.noise, self.steps)
+
+    def restore(self, saved: SavedStepTimes) -> None:
+        """Adopt what was saved. Raises PolicyError if it does not fit."""
+        self.mean, self.covariance = saved.parts.checked(SIZE)
+        self.coefficients = likeliest_nonnegative(self.mean, self.covariance)
+        self._first, self.level, self._first_was_prompts = saved.unit, 1.0, False
+        self.noise, self.steps = saved.noise, saved.steps
+        # Clocks and tenants may be others than they were.
+        self._level_variance = JUMP
