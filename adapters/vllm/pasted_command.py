@@ -24,7 +24,7 @@ from adaptive_spec.bounded_read import decode_yaml_documents
 from adaptive_spec.errors import ConfigError
 
 _MOST_CHARACTERS = 1 << 17
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _SHELLS = frozenset({"ash", "bash", "dash", "sh", "zsh"})
 _SKIPPED = frozenset({"cd", "echo", "mkdir", "pip", "set", "sleep", "source", ".", "ulimit", "uv"})
 _CONTAINER = frozenset({"docker", "nerdctl", "podman"})
@@ -100,7 +100,7 @@ def read_pasted(text: str) -> Pasted:
     for word in (*words, *environment.values()):
         if name := unknown_variable(word):
             raise ConfigError(f"--recipe: the text does not say what ${name} is; replace it")
-        if _CONTROL.search(word):
+        if CONTROL.search(word):
             raise ConfigError("--recipe: a control character in it; paste plain text")
         if any(quote in word for quote in "“”‘’"):
             raise ConfigError(

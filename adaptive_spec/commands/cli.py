@@ -159,8 +159,17 @@ def doctor(
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="Say what would be steered under this `vllm serve` command, or file."),
+        typer.Option(
+            help="Say what will be steered under this command, compose file, manifest, unit or "
+            "Dockerfile, or a file with it. Needs vLLM installed."
+        ),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="Let --recipe keep options that name code, such as --trust-remote-code."
+        ),
+    ] = False,
 ) -> None:
     """Report what is installed, supported and switched on; the last line is the verdict.
 
@@ -180,7 +189,7 @@ def doctor(
     if sources:
         raise typer.Exit(1 if any(source.problems for source in sources) else 0)
     if recipe is not None:
-        judged = recipe_report(_text_of(recipe))
+        judged = recipe_report(_text_of(recipe), trust=trust)
         if json:
             _print_json(judged)
         else:

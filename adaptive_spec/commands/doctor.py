@@ -164,13 +164,15 @@ def source_report(engine: str, tree: Path) -> SourceReport:
     raise ConfigError(f"no source check for {engine!r} is installed; reinstall adaptive-spec")
 
 
-def recipe_report(command: str, engine: str = "vllm") -> RecipeReport:
-    """Return what an engine's adapter would steer on a server started by this command.
+def recipe_report(command: str, engine: str = "vllm", *, trust: bool = False) -> RecipeReport:
+    """Return what an engine's adapter will steer on a server started by this command.
+
+    Options that name code are left out unless `trust` is given.
 
     Raises ConfigError, one line, for a command without a valid configuration.
     """
     for point in entry_points(group=RECIPES_GROUP, name=engine):
-        report: RecipeReport = point.load()(command)
+        report: RecipeReport = point.load()(command, trust=trust)
         return report
     raise ConfigError(f"nothing judges a recipe of {engine!r}; reinstall adaptive-spec")
 
