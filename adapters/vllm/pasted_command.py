@@ -100,6 +100,8 @@ def read_pasted(text: str) -> Pasted:
     for word in (*words, *environment.values()):
         if name := unknown_variable(word):
             raise ConfigError(f"--recipe: the text does not say what ${name} is; replace it")
+        if word in ("...", "…"):
+            raise ConfigError(f"--recipe: {word} is in place of options; paste the whole command")
         if CONTROL.search(word):
             raise ConfigError("--recipe: a control character in it; paste plain text")
         if any(quote in word for quote in "“”‘’"):
