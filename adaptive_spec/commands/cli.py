@@ -65,7 +65,10 @@ app = typer.Typer(
 def main() -> None:
     """Entry point of the console script."""
     try:
-        with_installed_commands()(sys.argv[1:] or ["--help"])
+        words = sys.argv[1:] or ["--help"]
+        if words[0] in ("tensorrt-llm", "tensorrt_llm"):
+            words[0] = "trtllm"
+        with_installed_commands()(words)
     except AdaptiveSpecError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -33,7 +33,10 @@ def answers(
     given = f" --additional-config '{config}'" if config else ""
     text = command.partition("  #")
     report = judge(f"{text[0]}{given}{''.join(text[1:])}", trust=trust)
-    return report.steered, dict(report.rows)
+    rows: dict[str, str] = {}
+    for key, said in report.rows:
+        rows[key] = f"{rows[key]}; {said}" if key in rows else said
+    return report.steered, rows
 
 
 def configuration(command: str) -> Any:
@@ -329,6 +332,7 @@ def test_what_names_code_is_dropped_unless_it_is_trusted(
     assert rows["dropped"].startswith(
         "--logits-processors, --middleware, --trust-remote-code, --worker-extension-cls: "
     )
+    assert "policy planted:C, which is code" in rows["dropped"]
     connector = '{"kv_connector": "C", "kv_connector_module_path": "planted", "kv_role": "kv_both"}'
     with pytest.raises(ConfigError, match="makes no configuration"):
         answers(f"{command} --kv-transfer-config '{connector}'")
@@ -336,6 +340,7 @@ def test_what_names_code_is_dropped_unless_it_is_trusted(
     steered, rows = answers(f"{command} --trust-remote-code", trust=True)
     assert steered
     assert "dropped" not in rows
+    assert not mark.exists()
 
 
 def test_another_scheduler_is_refused_as_the_server_does(models: dict[str, Path]) -> None:
