@@ -162,7 +162,7 @@ def parse_config(value: object, *, source: str) -> Config:
         if near := [key for key in value if _is_near(key, KEY)]:
             said = f"{near[0]!r} is no key; did you mean `{KEY}`?"
         if any(f"`{name}`" in said.partition(";")[0] for name in _KMAX):
-            said = f"{said}; Kmax is the engine's own num_speculative_tokens"
+            said = f"Kmax is the engine's own num_speculative_tokens; {said}"
         raise ConfigError(f"{source}: {said}") from error
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from error

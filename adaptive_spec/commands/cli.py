@@ -17,7 +17,7 @@ import typer
 
 from adaptive_spec import __version__
 from adaptive_spec.bounded_read import decode_json, read_small_file
-from adaptive_spec.config import Config, load_config_file, parse_config
+from adaptive_spec.config import KEY, Config, load_config_file, mistaken_names, parse_config
 from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.installed_parts import installed_parts
 
@@ -305,6 +305,11 @@ def _configuration(text: str) -> Config:
         value = decode_json(text.encode())
     except ValueError as error:
         raise AdaptiveSpecError(f"argument: not valid JSON: {error}") from error
+    if isinstance(value, dict):
+        for sentence in mistaken_names(value, {}):
+            print(f"warning: {sentence}", file=sys.stderr)
+        if KEY in value:  # beside it stand keys of other plugins
+            return parse_config(value[KEY], source=f"argument: `{KEY}`")
     return parse_config(value, source="argument")
 
 

@@ -87,6 +87,39 @@ def test_a_recipe_where_vllm_is_missing_is_one_line(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('{"adaptive-spec": {"mode": "on"}}', "nothing reads the key 'adaptive-spec'"),
+        ('{"mode": "on"}', "the key 'mode' of --additional-config stands outside"),
+        (None, "no configuration of the plugin"),
+    ],
+)
+def test_a_recipe_that_switches_nothing_on_is_said_at_once(given: str | None, said: str) -> None:
+    """Without vLLM; the last from the table of known models."""
+    command = (
+        "vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config "
+        """'{"method": "eagle3", "model": "HEAD", "num_speculative_tokens": 5}' """
+    )
+    done = call(
+        "doctor", "--json", "--recipe", command + ((given and f"--additional-config '{given}'") or "")
+    )
+    assert done.returncode == 1
+    rows = json.loads(done.stdout)["rows"]
+    [steered] = [text for key, text in rows if key == "steered"]
+    assert steered.startswith("nothing: ")
+    assert said in steered
+    assert given is not None or steered.endswith("eagle3, Kmax 5: K per request, and draft depth")
+
+
+def test_a_configuration_under_the_wrong_key_is_warned_of() -> None:
+    assert "'adaptive-spec' is no key" in call("config", '{"adaptive-spec": {}}').stderr
+    assert "stands outside of" in call("config", '{"mode": "on"}').stderr
+    done = call("config", '{"adaptive_spec": {"mode": "shadow"}, "another": 1}')
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "mode: shadow" in done.stdout
+
+
 def package(folder: Path, name: str, entry_points: str, code: str) -> str:
     """The folder of a package of somebody else's, for PYTHONPATH."""
     info = folder / "site" / f"{name}-1.0.dist-info"
