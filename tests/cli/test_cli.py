@@ -101,9 +101,8 @@ def test_a_recipe_that_switches_nothing_on_is_said_at_once(given: str | None, sa
         "vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config "
         """'{"method": "eagle3", "model": "HEAD", "num_speculative_tokens": 5}' """
     )
-    done = call(
-        "doctor", "--json", "--recipe", command + ((given and f"--additional-config '{given}'") or "")
-    )
+    more = f"--additional-config '{given}'" if given else ""
+    done = call("doctor", "--json", "--recipe", command + more)
     assert done.returncode == 1
     rows = json.loads(done.stdout)["rows"]
     [steered] = [text for key, text in rows if key == "steered"]
