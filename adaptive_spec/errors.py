@@ -30,3 +30,13 @@ class PolicyError(AdaptiveSpecError):
 
 class UnsupportedEngineError(AdaptiveSpecError):
     """The engine's version or set-up is outside what has been tested."""
+
+
+def missing_extra(sentence: str, extra: str) -> ConfigError:
+    """Return the error for a package that is not installed.
+
+    Args:
+        sentence: what needs which package.
+        extra: of this project's, which brings it. The project is not on PyPI: a checkout is needed.
+    """
+    return ConfigError(f"{sentence}: pip install '.[{extra}]' in a checkout of adaptive-spec")

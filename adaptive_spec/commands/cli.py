@@ -332,7 +332,9 @@ def _print_report(report: Report, *, features: bool) -> None:
         (
             "numba",
             report.numba or "not installed",
-            "compiled decisions" if report.numba else "plain numpy; extra [fast] compiles",
+            "compiled decisions"
+            if report.numba
+            else "plain numpy; numba compiles: pip install '.[fast]'",
         ),
     ]
     rows += [
