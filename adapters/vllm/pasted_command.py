@@ -210,8 +210,9 @@ def _of_llm_d(
     if container.get("modelCommand") not in ("vllmServe", "imageDefault"):
         yield from _of_container(container, compose=False)
         return
-    uri = str(artifacts.get("uri", ""))
-    model = uri.removeprefix("hf://") if uri.startswith("hf://") else str(artifacts.get("name", ""))
+    name = str(artifacts.get("name", ""))
+    uri = re.sub(r"\{\{[^{}]*\}\}", lambda _: name, str(artifacts.get("uri", "")))
+    model = uri.removeprefix("hf://") if uri.startswith("hf://") else name
     parallel = _mapping(pod.get("parallelism"))
     sizes = {f"{kind}ParallelSize": parallel[kind] for kind in ("tensor", "data") & parallel.keys()}
     words = [model, *_options(sizes), *_words(container.get("args"))]
