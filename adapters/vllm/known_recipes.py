@@ -36,11 +36,15 @@ def known_recipe(words: Sequence[str], options: Mapping[str, Any]) -> list[tuple
     same = [row for row in settings if row["method"] == method]
     rows = [("by table", f"{name}, as vLLM {table['vllm']} judged it elsewhere")]
     if not same:
-        rows.append(("note", "the recipe drafts by another method than this command"))
-    elif str(kmax).isdecimal():  # what is steered depends on the method, not on K
+        known = ", ".join(dict.fromkeys(row["method"] for row in settings))
+        said = f"not known: the table has {known} with this model, and the command {method}"
+        if not method:
+            said = "nothing: the command has no drafter; add --speculative-config"
+        return [*rows, ("steered", said)]
+    if str(kmax).isdecimal():  # what is steered depends on the method, not on K
         rows.append(("note", f"the table's K: {', '.join(str(row['k']) for row in same)}"))
         same = [{**same[0], "k": kmax}]
-    for row in same or settings:
+    for row in same:
         rows.append(("steered", f"{row['method']}, Kmax {row['k']}: {row['steered']}"))
         for version, found in row.get("graphs", {}).items():
             said = "; ".join(f"{_GRAPHS[gpu]}: {what}" for gpu, what in found.items())

@@ -316,12 +316,15 @@ def _configuration(text: str) -> Config:
 def _text_of(recipe: str) -> str:
     """Return the content of the file that is named, or the command itself."""
     path = Path(recipe)
-    if " " in recipe.strip() or not path.is_file():
+    is_path = path.suffix in (".service", ".sh", ".yaml", ".yml") or recipe.startswith(("/", "."))
+    if len(recipe.split()) != 1 or not (is_path or path.is_file()):
         return recipe
     try:
         return read_small_file(path, 1 << 20).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AdaptiveSpecError(f"--recipe {recipe}: {error}") from None
+    except OSError as error:
+        raise AdaptiveSpecError(f"--recipe {recipe}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise AdaptiveSpecError(f"--recipe {recipe}: no text") from None
 
 
 def _print_report(report: Report, *, features: bool) -> None:

@@ -87,6 +87,16 @@ def test_a_recipe_where_vllm_is_missing_is_one_line(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_recipe_that_is_no_file_with_text_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "binary.sh").write_bytes(b"\xff\xfe")
+    for name in ("pipe.yaml", "binary.sh", "missing.yaml", ""):
+        done = call("doctor", "--recipe", tmp_path / name)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: --recipe {tmp_path}")
+        assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -109,6 +119,22 @@ def test_a_recipe_that_switches_nothing_on_is_said_at_once(given: str | None, sa
     assert steered.startswith("nothing: ")
     assert said in steered
     assert given is not None or steered.endswith("eagle3, Kmax 5: K per request, and draft depth")
+
+
+@pytest.mark.parametrize(
+    ("speculation", "said"),
+    [
+        ('{"method": "ngram_gpu", "num_speculative_tokens": 6}', "not known: the table has eagle3"),
+        ("", "nothing: the command has no drafter"),
+    ],
+)
+def test_the_table_answers_for_its_own_methods_only(speculation: str, said: str) -> None:
+    more = f"--speculative-config '{speculation}'" if speculation else ""
+    config = """--additional-config '{"adaptive_spec": {}}'"""
+    command = f"vllm serve meta-llama/Llama-3.1-8B-Instruct {more} {config}"
+    done = call("doctor", "--json", "--recipe", command)
+    assert done.returncode == 1
+    assert dict(json.loads(done.stdout)["rows"])["steered"].startswith(said)
 
 
 def test_a_configuration_under_the_wrong_key_is_warned_of() -> None:
