@@ -6,8 +6,10 @@ models decide nothing. Model runner, graphs and ranks are those that vLLM choose
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,25 +46,10 @@ _ALIKE = 0.94
 _ADVICE = "For further information visit"
 """Beginning of the line that pydantic adds to its reasons."""
 _EXAMPLE = """--additional-config '{"adaptive_spec": {"mode": "on"}}'"""
-_CODE = (
-    "io_processor_plugin",
-    "logits_processors",
-    "middleware",
-    "model_class_overrides",
-    "reasoning_parser_plugin",
-    "tool_parser_plugin",
-    "trust_remote_code",
-    "worker_cls",
-    "worker_extension_cls",
+_CODE = re.compile(
+    "(_cls|_plugin|_module_path)$|^(logits_processors|middleware|model_class_overrides|trust_remote_code)$"
 )
-"""Options of vLLM that name code."""
-_CODE_WITHIN = (
-    ("compilation_config", "backend"),
-    ("ec_transfer_config", "ec_connector_module_path"),
-    ("kv_transfer_config", "kv_connector_module_path"),
-    ("structured_outputs_config", "reasoning_parser_plugin"),
-)
-"""The same within options that are objects."""
+"""Names of options, and of fields within them, that name code."""
 _RECURRENT_KINDS = "mamba", "mamba2", "linear_attention", "hybrid", "conv"
 """What layers with a recurrent state are called in models' configurations."""
 _STEERED = {
@@ -405,24 +392,38 @@ def _configuration(
 
 
 def _without_code(known: Any, serve: Any) -> list[str]:
-    """Reset options that name code, to be imported; return their names."""
+    """Reset options that name code to be imported; return their names."""
     dropped = []
-    for name in _CODE:
-        value, default = getattr(known, name, None), serve.get_default(name)
-        if value and value != default:
-            setattr(known, name, default)
-            dropped.append(f"--{name.replace('_', '-')}")
-    for name, field in _CODE_WITHIN:
-        value = getattr(known, name, None)
-        within = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        # `backend` is a name, or a class by its path.
-        if within.get(field) and (field != "backend" or "." in str(within[field])):
-            within[field] = "" if field == "backend" else None
-            dropped.append(f"{field} of --{name.replace('_', '-')}")
+    for name, value in list(vars(known).items()):
+        option = f"--{name.replace('_', '-')}"
+        default = serve.get_default(name)
+        if _CODE.search(name):
+            if value and value != default:
+                setattr(known, name, default)
+                dropped.append(option)
+        elif name != "additional_config":
+            dropped += [f"{field} of {option}" for field in _drop_within(value)]
     backend = known.distributed_executor_backend
     if isinstance(backend, str) and "." in backend:
         known.distributed_executor_backend = None
         dropped.append("--distributed-executor-backend")
+    return sorted(dropped)
+
+
+def _drop_within(value: Any) -> list[str]:
+    """The same for an option that is an object, at any depth."""
+    if isinstance(value, list | tuple):
+        return [field for each in value for field in _drop_within(each)]
+    dropped = []
+    config = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    fields = value if isinstance(value, dict) else vars(value) if config else {}
+    for field, each in list(fields.items()):
+        default = None if isinstance(value, dict) else getattr(type(value), field, None)
+        if not _CODE.search(str(field)):
+            dropped += _drop_within(each)
+        elif each and each != default:
+            fields[field] = default
+            dropped.append(str(field))
     return dropped
 
 

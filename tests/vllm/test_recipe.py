@@ -333,9 +333,13 @@ def test_what_names_code_is_dropped_unless_it_is_trusted(
         "--logits-processors, --middleware, --trust-remote-code, --worker-extension-cls: "
     )
     assert "policy planted:C, which is code" in rows["dropped"]
-    connector = '{"kv_connector": "C", "kv_connector_module_path": "planted", "kv_role": "kv_both"}'
-    with pytest.raises(ConfigError, match="makes no configuration"):
-        answers(f"{command} --kv-transfer-config '{connector}'")
+    one = {"kv_connector": "C", "kv_connector_module_path": "planted", "kv_role": "kv_both"}
+    several = {"kv_connector": "MultiConnector", "kv_role": "kv_both"} | {
+        "kv_connector_extra_config": {"connectors": [one]}
+    }
+    for connector in (one, several):
+        with pytest.raises(ConfigError, match="makes no configuration"):
+            answers(f"{command} --kv-transfer-config '{json.dumps(connector)}'")
     assert not mark.exists()
     steered, rows = answers(f"{command} --trust-remote-code", trust=True)
     assert steered
