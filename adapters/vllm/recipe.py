@@ -365,6 +365,7 @@ def _configuration(
     """
     from vllm.engine.arg_utils import AsyncEngineArgs
 
+    dropped: list[str] = []
     try:
         known, left_over, serve = _parsed(pasted.words)
         names = list(serve._option_string_actions)
@@ -386,6 +387,7 @@ def _configuration(
     except (SystemExit, Exception) as error:
         lines = [line.strip() for line in str(error).splitlines()]
         said = "; ".join(line for line in lines if line and not line.startswith(_ADVICE))
+        said += f"; dropped, as it names code: {', '.join(dropped)} (--trust)" if dropped else ""
         raise ConfigError(
             f"--recipe: vLLM makes no configuration of it on this machine{_under(pasted)}: {said}"
         ) from error
