@@ -338,7 +338,7 @@ def test_what_names_code_is_dropped_unless_it_is_trusted(
         "kv_connector_extra_config": {"connectors": [one]}
     }
     for connector in (one, several):
-        with pytest.raises(ConfigError, match="dropped, .*kv_connector_module_path of --kv-tra"):
+        with pytest.raises(ConfigError, match=r"dropped, .*kv_connector_module_path of --kv-tra"):
             answers(f"{command} --kv-transfer-config '{json.dumps(connector)}'")
     assert not mark.exists()
     steered, rows = answers(f"{command} --trust-remote-code", trust=True)
