@@ -228,6 +228,21 @@ def test_every_servers_command_of_our_pages_is_understood(text: str) -> None:
     assert '"adaptive_spec"' in " ".join(read_pasted(text).words)
 
 
+def test_servers_of_other_engines_on_our_pages_are_named_with_their_page() -> None:
+    blocks = [
+        block
+        for page in PAGES
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
+        if re.search(r"^[^#\n]*(-m sglang\.launch_server|trtllm-serve) \S", block, re.MULTILINE)
+    ]
+    assert len(blocks) >= 3
+    for block in blocks:
+        with refused(
+            ConfigError, match=r"no command of vLLM's.*see docs/(sglang|tensorrt_llm)\.md"
+        ):
+            read_pasted(block)
+
+
 @pytest.mark.parametrize("path", DEPLOYED, ids=lambda path: path.name)
 def test_every_server_of_deploy_is_understood(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODEL", "deepseek-ai/DeepSeek-V3.2")
