@@ -89,7 +89,8 @@ def read_pasted(text: str) -> Pasted:
         found = list(_servers(text))
     except RecursionError:
         raise ConfigError("--recipe: commands within commands without end") from None
-    found = [each for each in found if each.doubt == min(other.doubt for other in found)]
+    least = min((each.doubt for each in found), default=0)
+    found = [each for each in found if each.doubt == least]
     if not found:
         raise ConfigError("--recipe: no server's command in it: give what begins with `vllm serve`")
     if len(found) > 1:
