@@ -103,16 +103,26 @@ def decode_json(content: bytes | str, type_: Any = Any) -> Any:
 
 
 def decode_yaml(content: bytes) -> Any:
-    """Decode a YAML text. Raises ValueError, one line."""
+    """Decode a YAML text of one document. Raises ValueError, one line."""
+    documents = decode_yaml_documents(content)
+    if len(documents) > 1:
+        raise ValueError(f"{len(documents)} documents; give one")
+    return documents[0] if documents else None
+
+
+def decode_yaml_documents(content: bytes) -> list[Any]:
+    """Decode the documents of a YAML text. Raises ValueError, one line."""
     import yaml
 
     try:
         _check_yaml(content)
-        value = msgspec.yaml.decode(content)
-    except (msgspec.DecodeError, yaml.YAMLError, ValueError) as error:
-        raise ValueError(_one_line(error)) from error
-    check_plain(value)
-    return value
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        documents = list(yaml.load_all(content, Loader=loader))
+    except Exception as error:  # PyYAML's constructors of odd scalars raise whatever they meet
+        raise ValueError(_one_line(error) or type(error).__name__) from error
+    for document in documents:
+        check_plain(document)
+    return documents
 
 
 def decode_document(path: Path, content: bytes) -> Any:
@@ -141,6 +151,8 @@ def _check_yaml(content: bytes) -> None:
             anchor, before = open_nodes.pop()
             sizes[anchor] = total - before
         elif isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_nodes):
+                raise ValueError(f"`{event.anchor}` contains itself")
             total += sizes.get(event.anchor, 0)
         total += 1
         if total > _MOST_NODES:

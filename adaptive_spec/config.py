@@ -7,7 +7,9 @@ inactive.
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,8 +21,11 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.validation import explained
 
 ENVIRONMENT_VARIABLE = "ADAPTIVE_SPEC_CONFIG"
-_KEY = "adaptive_spec"
+KEY = "adaptive_spec"
+"""Our key in vLLM's ``--additional-config``."""
 _LARGEST_BYTES = 1 << 20
+_KMAX = "k", "k_max", "kmax", "max_draft_tokens", "max_k", "num_speculative_tokens"
+"""Keys under which people look for the largest K."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -135,11 +140,15 @@ def parse_config(value: object, *, source: str) -> Config:
     Raises ConfigError: one line with the offending key and the known keys.
     """
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{source}: expected an object with keys, got {type(value).__name__}")
+        raise ConfigError(
+            f'{source}: expected an object such as {{"mode": "on"}}, got {type(value).__name__}'
+        )
     value = dict(value)
-    wrapped = value.get(_KEY)
-    if len(value) == 1 and isinstance(wrapped, Mapping):  # as in --additional-config
-        value = dict(wrapped)
+    if value.keys() == {KEY}:  # as in --additional-config
+        return parse_config(value[KEY], source=f"{source}: `{KEY}`")
+    if KEY in value:
+        others = ", ".join(sorted(value.keys() - {KEY}))
+        raise ConfigError(f"{source}: `{KEY}` holds the whole configuration; move {others} into it")
     # YAML parses a bare `on` or `off` as true or false.
     if isinstance(value.get("mode"), bool):
         value["mode"] = "on" if value["mode"] else "off"
@@ -149,7 +158,12 @@ def parse_config(value: object, *, source: str) -> Config:
         check_plain(value)
         config = msgspec.convert(value, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {explained(error, Config)}") from error
+        said = explained(error, Config)
+        if near := [key for key in value if _is_near(key, KEY)]:
+            said = f"{near[0]!r} is no key; did you mean `{KEY}`?"
+        if any(f"`{name}`" in said.partition(";")[0] for name in _KMAX):
+            said = f"Kmax is the engine's own num_speculative_tokens; {said}"
+        raise ConfigError(f"{source}: {said}") from error
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from error
     path = config.profile
@@ -158,6 +172,36 @@ def parse_config(value: object, *, source: str) -> Config:
             f"{source}: `profile`: no file {path!r}; give an existing file or drop it"
         )
     return config
+
+
+def mistaken_names(given: object, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return a sentence for each key and variable that was meant for the plugin and is not read.
+
+    Args:
+        given: value of ``--additional-config``, which other plugins of vLLM read, too.
+        environ: environment variables.
+    """
+    keys = list(map(str, given)) if isinstance(given, Mapping) else []
+    found = [
+        f'nothing reads the key {key!r} of --additional-config; write "{KEY}"'
+        for key in keys
+        if key != KEY and _is_near(key, KEY)
+    ]
+    found += [
+        f'the key {key!r} of --additional-config stands outside of {{"{KEY}": {{...}}}}'
+        for key in ("mode", "policy")
+        if key in keys
+    ]
+    return found + [
+        f"nothing reads the variable {name}; write {ENVIRONMENT_VARIABLE}=FILE"
+        for name in environ
+        if ENVIRONMENT_VARIABLE not in environ and _is_near(name, ENVIRONMENT_VARIABLE)
+    ]
+
+
+def _is_near(name: str, ours: str) -> bool:
+    name, ours = (re.sub("[^a-z]", "", each.lower()) for each in (name, ours))
+    return difflib.SequenceMatcher(None, name, ours).ratio() > 0.76
 
 
 def load_config_file(path: str | os.PathLike[str]) -> Config:

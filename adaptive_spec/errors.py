@@ -38,3 +38,13 @@ def described(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def missing_extra(sentence: str, extra: str) -> ConfigError:
+    """Return the error for a package that is not installed.
+
+    Args:
+        sentence: what needs which package.
+        extra: of this project's, which brings it. The project is not on PyPI: a checkout is needed.
+    """
+    return ConfigError(f"{sentence}: pip install '.[{extra}]' in a checkout of adaptive-spec")

@@ -1,7 +1,7 @@
 """Replay the acceptance of a trace under two policies, and plot what each would have served.
 
 `python examples/compare_two_policies.py [TRACE] [PICTURE]`, after `pip install
-'adaptive-spec[sim]'`. Acceptance is the trace's, the time of each step that of a modelled H100.
+'.[sim]'` in a checkout. Acceptance is the trace's, the time of each step that of a modelled H100.
 """
 
 import sys

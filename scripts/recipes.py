@@ -167,7 +167,8 @@ def judge(known: dict[str, Any], target: str, method: str, k: int, more: dict[st
                 speculation["model"] = str(checkpoint(Path(folder) / "drafter", drafter))
             report = judge_command(
                 f"vllm serve {model} --skip-tokenizer-init --max-model-len 4096 "
-                f"--speculative-config '{json.dumps(speculation)}'"
+                f"--speculative-config '{json.dumps(speculation)}' "
+                """--additional-config '{"adaptive_spec": {}}'"""
             )
         except Exception as error:  # whatever vLLM or a configuration class raises
             reason = str(error.__cause__ or error).replace("\n", " ")

@@ -39,6 +39,7 @@ def register() -> None:
 
 def _register() -> None:
     from adaptive_spec.adapters.sglang.settings import requested
+    from adaptive_spec.config import mistaken_names
 
     try:
         settings = requested()
@@ -47,6 +48,8 @@ def _register() -> None:
             _source()  # a server launched with ADAPTIVE_NGRAM starts all the same
         raise
     if settings is None:
+        for sentence in mistaken_names({}):
+            logging.getLogger("sglang.adaptive_spec").warning("adaptive_spec: %s", sentence)
         return
     source = _source(allow_untested=settings.config.allow_untested)
     from adaptive_spec.policy import configured_policy

@@ -11,6 +11,7 @@ from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
 from adaptive_spec.adapters.tensorrt_llm.capability import detect
 from adaptive_spec.adapters.tensorrt_llm.steps import StepDriver
 from adaptive_spec.adapters.tensorrt_llm.switch import Switch
+from adaptive_spec.config import mistaken_names
 from adaptive_spec.engines.support import controller_for, start_line
 
 LOG = logging.getLogger("adaptive_spec.tensorrt_llm")
@@ -40,7 +41,7 @@ def attach(
         return None
     controller = controller_for(support, switch.config, LOG)
     if agreement.speaks:
-        remarks = ["source-checked, never executed by us on a GPU"]
+        remarks = ["source-checked, never executed by us on a GPU", *mistaken_names({})]
         largest = int(executor.max_batch_size)
         zero = next((size for size in range(1, largest + 1) if engine_k(size) == 0), None)
         if zero is not None:

@@ -24,7 +24,7 @@ from adaptive_spec.adapters.vllm.spans import annotate_spans
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.adapters.vllm.worker_facts import SIGNAL, V2_SIGNAL
 from adaptive_spec.config import Config, config_from_environment, parse_config
-from adaptive_spec.errors import ConfigError
+from adaptive_spec.errors import ConfigError, missing_extra
 from adaptive_spec.operation.output_file import unwritable
 from adaptive_spec.policy import configured_policy, refuse_biased
 from adaptive_spec.step import Level
@@ -203,7 +203,7 @@ def _require_usable(config: Config) -> dict[str, str]:
     missing = _missing_features(SOURCE.installed_folder())
     configured_policy(config)
     if config.second_source is not None and find_spec("arctic_inference") is None:
-        raise ConfigError("adaptive_spec `second_source`: pip install 'adaptive-spec[lookup]'")
+        raise missing_extra("adaptive_spec `second_source` needs arctic-inference", "lookup")
     for sentence in (*([warning] if warning else []), *unwritable(config)):
         _LOG.warning("adaptive_spec: %s", sentence)
     return missing

@@ -1,43 +1,60 @@
-"""The `vllm serve` in what people paste: shell lines, `docker run`, compose and Kubernetes files.
+"""The `vllm serve` in what people paste, in every form that starts a server.
 
-Nothing is run. Quotes, variables that the text itself sets, `env`, `export` and redirections mean
-what they mean to a shell; what cannot be known is named.
+Forms: shell lines, `docker run`, Dockerfiles, compose files, Kubernetes objects, values of the
+charts production-stack and llm-d, systemd units. Nothing is run. Quotes and variables that the text
+itself sets mean what they mean to a shell; what cannot be known is named.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import yaml
-
+from adaptive_spec.adapters.vllm.shell_text import (
+    ASSIGNMENT,
+    assigned,
+    commands,
+    unknown_variable,
+    with_variables,
+)
+from adaptive_spec.bounded_read import decode_yaml_documents
 from adaptive_spec.errors import ConfigError
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
-_ENDS = frozenset(";&|\n()")
-_IN_FRONT = frozenset({"command", "env", "exec", "nohup", "sudo", "time"})
-_WITH_VALUE = frozenset({"-u", "-g", "-C", "--unset", "--chdir", "--user"})
-"""Options of `env` and `sudo` that take a word."""
+_MOST_CHARACTERS = 1 << 17
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_SHELLS = frozenset({"ash", "bash", "dash", "sh", "zsh"})
 _SKIPPED = frozenset({"cd", "echo", "mkdir", "pip", "set", "sleep", "source", ".", "ulimit", "uv"})
 _CONTAINER = frozenset({"docker", "nerdctl", "podman"})
-_FLAGS = frozenset({"-d", "-i", "-t", "-it", "-ti", "-P", "--detach", "--init", "--privileged"}) | {
-    "--rm",
-    "--interactive",
-    "--tty",
-}
+_FLAGS = re.compile(r"-[ditP]+|--(detach|init|interactive|privileged|read-only|rm|tty)")
 """Options of `docker run` without a value."""
 _MODULE = "vllm.entrypoints.openai.api_server"
 _OTHERS = {
-    "sglang": "docs/sglang.md",
-    "trtllm": "docs/tensorrt_llm.md",
     "dynamo": "docs/quick_start.md",
+    "sglang": "docs/sglang.md",
+    "tensorrt_llm": "docs/tensorrt_llm.md",
+    "trtllm-serve": "docs/tensorrt_llm.md",
 }
-"""Other servers, by the beginning of their program or module, and the page to read."""
+"""Other servers, by program or the package of their module, and the page to read."""
+TAKEN_OVER = frozenset(
+    {
+        "ADAPTIVE_SPEC_CONFIG",
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+        "VLLM_ATTENTION_BACKEND",
+        "VLLM_CPU_KVCACHE_SPACE",
+        "VLLM_PLUGINS",
+        "VLLM_USE_V1",
+        "VLLM_USE_V2_MODEL_RUNNER",
+    }
+)
+"""Variables that decide what is steered. No other variable of a text is set: it may name hosts that
+would get the reader's token, or code."""
+_WITHOUT_EFFECT = frozenset({"--api-key", "--host", "--port", "--served-model-name"})
+"""Options whose value decides nothing here, so that it need not be known."""
+_NAMED, _OF_VLLMS_IMAGE, _OF_AN_IMAGE = range(3)
+"""How sure it is that a command is vLLM's."""
 
 
 class Pasted(NamedTuple):
@@ -45,11 +62,19 @@ class Pasted(NamedTuple):
 
     Attributes:
         words: arguments of `vllm serve`.
-        environment: variables that the text sets for it.
+        environment: variables that the text sets for the server and that are taken over.
+        ignored: names of the other variables that the text sets.
     """
 
     words: list[str]
     environment: dict[str, str]
+    ignored: tuple[str, ...] = ()
+
+
+class _Found(NamedTuple):
+    words: list[str]
+    environment: dict[str, str]
+    doubt: int
 
 
 def read_pasted(text: str) -> Pasted:
@@ -57,241 +82,313 @@ def read_pasted(text: str) -> Pasted:
 
     Raises ConfigError, one line.
     """
-    found = list(_of_containers(text)) or list(_of_shell(text))
+    if len(text) > _MOST_CHARACTERS:
+        raise ConfigError(f"--recipe: more than {_MOST_CHARACTERS:,} characters")
+    text = re.sub(r"^[ \t]*```.*$", "", text.replace("\u00a0", " "), flags=re.MULTILINE)
+    try:
+        found = list(_servers(text))
+    except RecursionError:
+        raise ConfigError("--recipe: commands within commands without end") from None
+    least = min((each.doubt for each in found), default=0)
+    found = [each for each in found if each.doubt == least]
     if not found:
         raise ConfigError("--recipe: no server's command in it: give what begins with `vllm serve`")
     if len(found) > 1:
         raise ConfigError(f"--recipe: {len(found)} servers in it: give one of them")
-    return found[0]
+    variables = found[0].environment
+    words = list(_without_unknown(found[0].words))
+    environment = {name: variables[name] for name in variables if name in TAKEN_OVER}
+    for word in (*words, *environment.values()):
+        if name := unknown_variable(word):
+            raise ConfigError(f"--recipe: the text does not say what ${name} is; replace it")
+        if word in ("...", "…"):
+            raise ConfigError(f"--recipe: {word} is in place of options; paste the whole command")
+        if CONTROL.search(word):
+            raise ConfigError("--recipe: a control character in it; paste plain text")
+        if any(quote in word for quote in "“”‘’"):
+            raise ConfigError(
+                "--recipe: typographic quotes (“ ” ‘ ’) in it, which no shell and no vLLM takes "
+                "for quotes: write \" and '"
+            )
+    return Pasted(words, environment, tuple(sorted(variables.keys() - TAKEN_OVER)))
 
 
-def _of_containers(text: str) -> Iterator[Pasted]:
-    """Servers of a compose file or a Kubernetes object; none of other text."""
-    if not re.search(r"^\s*(-\s*)?(image|args|command)\s*:", text, re.MULTILINE):
-        return
-    try:
-        documents = list(yaml.safe_load_all(text))
-    except yaml.YAMLError as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"--recipe: no YAML that can be read: {reason}") from None
-    for container in _containers(documents):
-        words = [*_listed(container.get("command")), *_listed(container.get("args"))]
-        environment = dict(_environment(container.get("environment", container.get("env"))))
-        if words:
-            yield from _of_words(words, environment, image=True)
+def _without_unknown(words: Iterable[str]) -> Iterator[str]:
+    """Leave out options without effect whose value is unknown."""
+    option = ""
+    for word in words:
+        if option:
+            yield from () if unknown_variable(word) else (option, word)
+            option = ""
+        elif word in _WITHOUT_EFFECT:
+            option = word
+        elif not (word.partition("=")[0] in _WITHOUT_EFFECT and unknown_variable(word)):
+            yield word
+    if option:
+        yield option
 
 
-def _containers(node: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(node, Mapping):
-        if node.keys() & {"args", "command"}:
-            yield node
-            return
-        for each in node.values():
-            yield from _containers(each)
-    elif isinstance(node, Sequence) and not isinstance(node, str):
+def _servers(text: str) -> Iterator[_Found]:
+    if re.search(r"^(ENTRYPOINT|CMD)\s", text, re.MULTILINE):
+        yield from _of_dockerfile(text)
+    elif re.search(r"^ExecStart\s*=", text, re.MULTILINE):
+        yield from _of_unit(text)
+    elif re.search(
+        r"^[ \t]*(-[ \t]*)?(apiVersion|image|args|command|modelSpec)[ \t]*:", text, re.MULTILINE
+    ):
+        try:
+            documents = decode_yaml_documents(text.encode(errors="replace"))
+        except ValueError as error:
+            raise ConfigError(f"--recipe: no YAML that can be read: {error}") from None
+        for document in documents:
+            yield from _of_node(document)
+    else:
+        yield from _of_shell(text, {}, alone=True)
+
+
+def _of_node(node: Any, *, compose: bool = False) -> Iterator[_Found]:
+    """Servers of a compose file, a Kubernetes object or a chart's values."""
+    if isinstance(node, list):
         for each in node:
-            yield from _containers(each)
+            yield from _of_node(each)
+    elif not isinstance(node, dict):
+        return
+    elif "modelSpec" in node:
+        for each in _list(node["modelSpec"]):
+            yield from _of_production_stack(_mapping(each))
+    elif "modelArtifacts" in node:
+        # With prefill apart, speculation is up to the instances that decode.
+        pod = _mapping(node.get("decode")) or _mapping(node.get("prefill"))
+        for each in _list(pod.get("containers")):
+            yield from _of_llm_d(_mapping(each), _mapping(node["modelArtifacts"]), pod)
+    elif node.keys() & {"args", "command", "entrypoint"}:
+        yield from _of_container(node, compose=compose or isinstance(node.get("command"), str))
+    else:
+        for name, each in node.items():
+            services = name == "services" and isinstance(each, dict)
+            for member in each.values() if services else (each,):
+                yield from _of_node(member, compose=services)
 
 
-def _listed(value: Any) -> list[str]:
-    if value is None:
-        return []
-    return shlex.split(value) if isinstance(value, str) else [str(each) for each in value]
+def _of_container(container: Mapping[str, Any], *, compose: bool) -> Iterator[_Found]:
+    variables = dict(_environment(container.get("environment", container.get("env"))))
+
+    def known(text: str) -> str:
+        """Replace compose's `${NAME}` (a shell's own is `$$NAME`), or Kubernetes' `$(NAME)`."""
+        if compose:
+            return "$".join(with_variables(part, {}) for part in text.split("$$"))
+        return re.sub(
+            r"\$\((\w+)\)", lambda match: with_variables(f"${{{match[1]}}}", variables), text
+        )
+
+    variables |= {name: known(value) for name, value in variables.items()}
+    words = [
+        known(word)
+        for key in ("entrypoint", "command", "args")
+        for word in _words(container.get(key))
+    ]
+    # A `command` of Kubernetes replaces the image's program, one of compose its arguments.
+    if container.get("entrypoint" if compose else "command"):
+        yield from _of_words(words, variables)
+    elif words:
+        vllms = "vllm" in str(container.get("image", "vllm"))
+        doubt = _OF_VLLMS_IMAGE if vllms else _OF_AN_IMAGE
+        yield from _of_words(words, variables, assumed=doubt)
 
 
-def _environment(value: Any) -> Iterator[tuple[str, str]]:
-    """Variables as a mapping, as NAME=VALUE lines, or as Kubernetes names and values."""
-    if isinstance(value, Mapping):
-        yield from ((str(name), str(each)) for name, each in value.items())
-    for each in value if isinstance(value, list) else ():
-        if isinstance(each, Mapping):
-            if "value" in each:
-                yield str(each.get("name")), str(each["value"])
-        elif match := _ASSIGNMENT.fullmatch(str(each)):
-            yield match[1], match[2]
+def _of_production_stack(model: Mapping[str, Any]) -> Iterator[_Found]:
+    config = _mapping(model.get("vllmConfig"))
+    options = _options(
+        {name: each for name, each in config.items() if name not in ("extraArgs", "v1")}
+    )
+    words = [str(model.get("modelURL", "")), *options, *_words(config.get("extraArgs"))]
+    yield _Found(words, dict(_environment(model.get("env"))), _NAMED)
 
 
-def _of_shell(text: str) -> Iterator[Pasted]:
+def _of_llm_d(
+    container: Mapping[str, Any], artifacts: Mapping[str, Any], pod: Mapping[str, Any]
+) -> Iterator[_Found]:
+    if container.get("modelCommand") not in ("vllmServe", "imageDefault"):
+        yield from _of_container(container, compose=False)
+        return
+    name = str(artifacts.get("name", ""))
+    uri = re.sub(r"\{\{[^{}]*\}\}", lambda _: name, str(artifacts.get("uri", "")))
+    model = uri.removeprefix("hf://") if uri.startswith("hf://") else name
+    parallel = _mapping(pod.get("parallelism"))
+    sizes = {f"{kind}ParallelSize": parallel[kind] for kind in ("tensor", "data") & parallel.keys()}
+    words = [model, *_options(sizes), *_words(container.get("args"))]
+    yield _Found(words, dict(_environment(container.get("env"))), _NAMED)
+
+
+def _options(values: Mapping[str, Any]) -> Iterator[str]:
+    """Options of vLLM's for a chart's values: maxModelLen: 8192 is --max-model-len 8192."""
+    for name, value in values.items():
+        option = re.sub("([A-Z])", r"-\1", str(name)).lower()
+        if isinstance(value, bool):
+            yield f"--{option}" if value else f"--no-{option}"
+        else:
+            yield from (f"--{option}", str(value))
+
+
+def _of_dockerfile(text: str) -> Iterator[_Found]:
+    """What the last stage of a Dockerfile starts."""
     variables: dict[str, str] = {}
-    exported: dict[str, str] = {}
-    commands = list(_commands(_quote_bare_json(text), variables))
-    for words in commands:
+    parts: dict[str, list[str]] = {}
+    for line in re.sub(r"\\[ \t]*\n", " ", text).splitlines():
+        instruction, _, value = line.strip().partition(" ")
+        value = value.strip()
+        if instruction in ("ARG", "ENV"):
+            pair = ASSIGNMENT.match(value)
+            words = _split(value) if pair else ["=".join(value.split(None, 1))]
+            variables |= dict(
+                assigned(with_variables(word, variables)) for word in words if "=" in word
+            )
+        elif instruction == "FROM":
+            parts = {}
+        elif instruction in ("ENTRYPOINT", "CMD"):
+            try:
+                parts[instruction] = [str(word) for word in json.loads(value)]
+            except (ValueError, TypeError, RecursionError):
+                parts[instruction] = ["sh", "-c", value]
+    words = [*parts.get("ENTRYPOINT", ()), *parts.get("CMD", ())]
+    assumed = None if "ENTRYPOINT" in parts else _OF_AN_IMAGE
+    yield from _of_words(words, variables, assumed=assumed)
+
+
+def _of_unit(text: str) -> Iterator[_Found]:
+    """What a systemd unit starts."""
+    lines = re.sub(r"\\[ \t]*\n", " ", text).splitlines()
+    pairs = [(key.strip(), value) for key, equals, value in (x.partition("=") for x in lines)]
+    variables: dict[str, str] = {}
+    for key, value in pairs:
+        if key == "Environment":
+            variables |= dict(assigned(word) for word in _split(value) if "=" in word)
+    for key, value in pairs:
+        if key == "ExecStart":
+            words = [
+                with_variables(word, variables) for word in _split(value.strip().lstrip("-@:+!"))
+            ]
+            yield from _of_words(words, variables)
+
+
+def _of_shell(
+    text: str, environment: Mapping[str, str], *, alone: bool = False
+) -> Iterator[_Found]:
+    variables, exported = dict(environment), dict(environment)
+    found = list(commands(text, variables))
+    for words in found:
         if words[0] == "export":
-            exported |= dict(map(_assigned, filter(_ASSIGNMENT.fullmatch, words[1:])))
+            exported |= dict(map(assigned, filter(ASSIGNMENT.fullmatch, words[1:])))
+            variables |= exported
             continue
-        yield from _of_words(words, dict(exported), alone=len(commands) == 1)
+        # Without any program the text is a server's arguments.
+        bare = alone and len(found) == 1 and _program(words[0]) not in _SKIPPED | _CONTAINER
+        yield from _of_words(words, exported, assumed=_OF_AN_IMAGE if bare else None)
 
 
 def _of_words(
-    words: list[str], environment: dict[str, str], *, alone: bool = False, image: bool = False
-) -> Iterator[Pasted]:
-    """The server of one command, if it starts one.
+    words: list[str], environment: Mapping[str, str], *, assumed: int | None = None
+) -> Iterator[_Found]:
+    """The server that one command starts, whatever stands in front of it.
 
     Args:
         words: of the command.
         environment: variables in force.
-        alone: there is no other command: words that name no server are a server's arguments.
-        image: likewise, since an image of vLLM's starts the server.
+        assumed: what the words are if they name no server: a server's own arguments; None: nothing.
     """
-    words = list(words)
-    while words and (words[0] in _IN_FRONT or _ASSIGNMENT.fullmatch(words[0])):
-        word = words.pop(0)
-        if word in ("env", "sudo"):
-            while words and words[0].startswith("-"):
-                option = words.pop(0)
-                if option in _WITH_VALUE and words:
-                    words.pop(0)
-        elif word not in _IN_FRONT:
-            environment |= dict([_assigned(word)])
-    if not words:
-        return
-    program = words[0].rpartition("/")[2]
-    if program in _CONTAINER:
-        yield from _of_docker(words, environment)
-        return
-    module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
-    for name, page in _OTHERS.items():
-        if program.startswith(name) or module.startswith(name):
+
+    def until(place: int) -> dict[str, str]:
+        return {**environment, **dict(map(assigned, filter(ASSIGNMENT.fullmatch, words[:place])))}
+
+    for place, word in enumerate(words):
+        program, following = _program(word), words[place + 1 : place + 3]
+        if program in _CONTAINER and following[:1] == ["run"]:
+            yield from _of_docker(words[place + 2 :], until(place))
+        elif (program, *following[:1]) == ("vllm", "serve") or following[:1] == [_MODULE]:
+            yield _Found(words[place + 2 :], until(place), _NAMED)
+        elif program in _SHELLS and len(following) == 2 and re.fullmatch("-[a-z]*c", following[0]):
+            yield from _of_shell(following[1], until(place))
+        elif page := _page_of_other(word, following):
+            shown = following[0] if word == "-m" else program
             raise ConfigError(
-                f"--recipe: {module or program} is no command of vLLM's, and only those are "
-                f"judged; see {page}"
+                f"--recipe: {shown} is no command of vLLM's, and only those are judged; see {page}"
             )
-    if module == _MODULE:
-        yield Pasted(words[words.index("-m") + 2 :], environment)
-    elif program == "vllm" and "serve" in words:
-        yield Pasted(words[words.index("serve") + 1 :], environment)
-    elif program == "serve":
-        yield Pasted(words[1:], environment)
-    elif image or (alone and program not in _SKIPPED):
-        yield Pasted(words, environment)
-
-
-def _of_docker(words: list[str], environment: dict[str, str]) -> Iterator[Pasted]:
-    """What `docker run` hands to the image."""
-    if "run" not in words:
+        else:
+            continue
         return
-    rest = words[words.index("run") + 1 :]
-    while rest and rest[0].startswith("-"):
-        option = rest.pop(0)
-        name, equals, value = option.partition("=")
-        if name not in _FLAGS and not equals:
-            value = rest.pop(0) if rest else ""
-        if name in ("-e", "--env") and (match := _ASSIGNMENT.fullmatch(value)):
-            environment[match[1]] = match[2]
-    yield from _of_words(rest[1:], environment, image=True)
+    if assumed is not None:
+        start = next((i for i, word in enumerate(words) if not ASSIGNMENT.fullmatch(word)), 0)
+        rest = words[start + (words[start : start + 1] == ["serve"]) :]
+        if rest:
+            yield _Found(rest, until(start), assumed)
 
 
-def _assigned(word: str) -> tuple[str, str]:
-    name, _, value = word.partition("=")
-    return name, value
+def _page_of_other(word: str, following: list[str]) -> str:
+    """The page about another server that a word starts; empty if it starts none."""
+    if word == "-m":
+        return _OTHERS.get((following or [""])[0].partition(".")[0], "")
+    program = _program(word)
+    serves = following[:1] in (["run"], ["serve"]) or program == "trtllm-serve"
+    return _OTHERS.get(program, "") if serves else ""
 
 
-def _quote_bare_json(text: str) -> str:
-    """Put quotes around JSON objects that stand without: a shell would take their own away."""
-    parts, at = [], 0
-    for match in re.finditer(r'(?<=[=\s])\{\s*"', text):
-        start = match.start()
-        if start < at or _is_quoted(text, start):
-            continue
-        try:
-            _, length = json.JSONDecoder().raw_decode(text[start:])
-        except ValueError:
-            continue
-        parts += [text[at:start], shlex.quote(text[start : start + length])]
-        at = start + length
-    return "".join([*parts, text[at:]])
+def _of_docker(words: list[str], environment: dict[str, str]) -> Iterator[_Found]:
+    """What `docker run` hands to the image."""
+    program: list[str] = []
+    rest = iter(words)
+    image = ""
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            image = word
+            break
+        if not equals and not _FLAGS.fullmatch(name):
+            value = next(rest, "")
+        if name in ("-e", "--env") and ASSIGNMENT.fullmatch(value):
+            environment |= dict([assigned(value)])
+        elif name == "--entrypoint":
+            program = [value]
+    assumed = None if program else _OF_VLLMS_IMAGE if "vllm" in image else _OF_AN_IMAGE
+    yield from _of_words([*program, *rest], environment, assumed=assumed)
 
 
-def _is_quoted(text: str, place: int) -> bool:
-    quote = ""
-    for character in text[:place]:
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-    return bool(quote)
+def _program(word: str) -> str:
+    return word.rpartition("/")[2]
 
 
-def _commands(text: str, variables: dict[str, str]) -> Iterator[list[str]]:
-    """Words of each simple command; assignments on their own go into `variables`.
-
-    Raises ConfigError for an open quote or an unknown variable.
-    """
-    for raw in _split(text.replace("\\\r\n", " ").replace("\\\n", " ")):
-        words = [_expanded(word, variables) for word in _without_redirections(raw)]
-        if not words:
-            continue
-        if all(_ASSIGNMENT.fullmatch(word) for word in words):
-            variables.update(map(_assigned, words))
-            continue
-        yield words
+def _environment(value: Any) -> Iterator[tuple[str, str]]:
+    """Variables as a mapping, as NAME=VALUE lines, or as Kubernetes names and values."""
+    if isinstance(value, dict):
+        yield from ((str(name), _text(each)) for name, each in value.items())
+    for each in _list(value):
+        if isinstance(each, dict):
+            if "value" in each:
+                yield str(each.get("name")), _text(each["value"])
+        elif match := ASSIGNMENT.fullmatch(str(each)):
+            yield match[1], match[2]
 
 
-def _split(text: str) -> Iterator[list[str]]:
-    """Words of each command, quotes still on."""
-    words: list[str] = []
-    word, quote, at = "", "", 0
-    while at < len(text):
-        character = text[at]
-        at += 1
-        if quote:
-            word += character
-            if character == "\\" and quote == '"' and at < len(text):
-                word += text[at]
-                at += 1
-            elif character == quote:
-                quote = ""
-        elif character in "'\"":
-            word, quote = word + character, character
-        elif character == "\\" and at < len(text):
-            word += character + text[at]
-            at += 1
-        elif character == "#" and not word:
-            at = text.find("\n", at) if "\n" in text[at:] else len(text)
-        elif character == "&" and (word.endswith(">") or text[at : at + 1] == ">"):
-            word += character  # 2>&1, &>
-        elif character in _ENDS or character.isspace():
-            words += [word] if word else []
-            word = ""
-            if character in _ENDS:
-                yield words
-                words = []
-        else:
-            word += character
-    if quote:
-        raise ConfigError(f"--recipe: a quote {quote} is not closed; paste the whole command")
-    yield [*words, word] if word else words
+def _words(value: Any) -> list[str]:
+    """Words of a command as YAML has them: a list, or one text."""
+    if isinstance(value, list):
+        return [_text(each) for each in value]
+    return [] if value is None else _split(_text(value))
 
 
-def _without_redirections(words: Sequence[str]) -> Iterator[str]:
-    target = False
-    for word in words:
-        match = re.match(r"(\d|&)?(>>?|<)", word)
-        if target:
-            target = False
-        elif match is not None:
-            target = match.end() == len(word)  # else the target follows at once
-        else:
-            yield word
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
 
 
-def _expanded(word: str, variables: Mapping[str, str]) -> str:
-    """The word without its quotes, variables replaced where a shell would."""
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"--recipe: {error}; paste the whole command") from None
 
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        found = variables.get(name, os.environ.get(name))
-        if found is None:
-            raise ConfigError(f"--recipe: the text does not say what ${name} is; replace it")
-        return found
 
-    parts = re.findall(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|(?:\\.|[^'\"\\])+", word, re.DOTALL)
-    found = ""
-    for part in parts:
-        if part[0] == "'":
-            found += part[1:-1]
-        elif part[0] == '"':
-            found += re.sub(r'\\(["\\$`])', r"\1", _VARIABLE.sub(value, part[1:-1]))
-        else:
-            found += re.sub(r"\\(.)", r"\1", _VARIABLE.sub(value, part))
-    return found
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

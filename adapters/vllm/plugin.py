@@ -3,12 +3,13 @@
 vLLM calls `register` in the API server, EngineCore and each worker, possibly more than once, and an
 exception here would stop the server. The module imports nothing heavy, and `register` does one
 thing, once: it wraps `EngineArgs.create_engine_config`, where the configuration is first known.
-Without our key and without ADAPTIVE_SPEC_CONFIG, the wrapper calls vLLM's function and nothing
-else; otherwise the gate (`gate.py`) decides.
+Without our key and without ADAPTIVE_SPEC_CONFIG, the wrapper calls vLLM's function and only warns
+of names that look like ours; otherwise the gate (`gate.py`) decides.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -50,6 +51,7 @@ def _wrap() -> None:
 
     @functools.wraps(original)
     def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _warn_of_mistakes(self.additional_config)
         if not _is_asked_for(self.additional_config):
             return original(self, *args, **kwargs)
         from adaptive_spec.adapters.vllm.gate import gated_config
@@ -63,6 +65,21 @@ def _wrap() -> None:
 def _is_asked_for(additional_config: object) -> bool:
     ours = isinstance(additional_config, dict) and KEY in additional_config
     return ours or bool(os.environ.get("ADAPTIVE_SPEC_CONFIG"))
+
+
+def _warn_of_mistakes(additional_config: object) -> None:
+    """Log keys and variables that look like ours and switch nothing on."""
+    keys = {*additional_config} if isinstance(additional_config, dict) else set()
+    names = " ".join(map(str, (*keys, *os.environ))).lower()
+    if not ({"mode", "policy"} & keys or "adapt" in names or "spec" in names):
+        return
+    with contextlib.suppress(Exception):
+        import logging
+
+        from adaptive_spec.config import mistaken_names
+
+        for sentence in mistaken_names(additional_config):
+            logging.getLogger("vllm.adaptive_spec").warning("adaptive_spec: %s", sentence)
 
 
 def _creates_configurations() -> bool:

@@ -6,6 +6,7 @@ models decide nothing. Model runner, graphs and ranks are those that vLLM choose
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 import re
@@ -13,9 +14,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
-from adaptive_spec.adapters.vllm import varlen_graphs
+import msgspec
+
+from adaptive_spec.adapters.vllm import KEY, varlen_graphs
 from adaptive_spec.adapters.vllm.capability import (
     MISSING,
     WITHOUT_MODEL,
@@ -27,21 +30,26 @@ from adaptive_spec.adapters.vllm.capability import (
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import BASE, SOURCE
 from adaptive_spec.adapters.vllm.gate import requested_config
-from adaptive_spec.adapters.vllm.hooks import ATTRIBUTE
+from adaptive_spec.adapters.vllm.given_options import given_options
 from adaptive_spec.adapters.vllm.known_recipes import known_recipe
-from adaptive_spec.adapters.vllm.pasted_command import Pasted, read_pasted
+from adaptive_spec.adapters.vllm.pasted_command import CONTROL, Pasted, read_pasted
 from adaptive_spec.adapters.vllm.rules import Setup, wrong_output
 from adaptive_spec.adapters.vllm.versions import VERSIONS
-from adaptive_spec.config import Config
-from adaptive_spec.engines.doctor_rows import RecipeReport
-from adaptive_spec.errors import ConfigError, UnsupportedEngineError
+from adaptive_spec.config import ENVIRONMENT_VARIABLE, Config, mistaken_names
+from adaptive_spec.engines.doctor_rows import RecipeReport, plugin_refusal
+from adaptive_spec.errors import AdaptiveSpecError, ConfigError, UnsupportedEngineError
+from adaptive_spec.policy import configured_policy
 from adaptive_spec.step import Level
 
 _ALIKE = 0.94
 """From which ratio on an unknown option is taken for a misspelt one."""
 _ADVICE = "For further information visit"
 """Beginning of the line that pydantic adds to its reasons."""
-_SECRET = re.compile("KEY|PASS|SECRET|TOKEN")
+_EXAMPLE = """--additional-config '{"adaptive_spec": {"mode": "on"}}'"""
+_CODE = re.compile(
+    "(_cls|_plugin|_module_path)$|^(logits_processors|middleware|model_class_overrides|trust_remote_code)$"
+)
+"""Names of options, and of fields within them, that name code."""
 _RECURRENT_KINDS = "mamba", "mamba2", "linear_attention", "hybrid", "conv"
 """What layers with a recurrent state are called in models' configurations."""
 _STEERED = {
@@ -53,56 +61,144 @@ _ACTS = ("K per request", "one K")
 """Beginnings of `_STEERED`."""
 
 
-def judge(command: str) -> RecipeReport:
-    """Return what the plugin would do under this command.
+class _Requested(NamedTuple):
+    """What a command asks of the plugin.
+
+    Attributes:
+        config: our configuration; None without one.
+        hindrance: why nothing will be steered, whatever the rest of the command is; else empty.
+        rows: what to say about it.
+    """
+
+    config: Config | None
+    hindrance: str
+    rows: list[tuple[str, str]]
+
+
+def judge(command: str, *, trust: bool = False) -> RecipeReport:
+    """Return what the plugin will do under this command.
+
+    vLLM is imported, which takes up to a minute, unless the text alone shows that nothing will be
+    steered. Where vLLM is not installed, a table answers for the models of vLLM's own recipes.
 
     Args:
         command: what people paste (`pasted_command`), such as ``NAME=value vllm serve MODEL --flag
             value``, a compose file, or a server's arguments alone.
+        trust: keep what names code: ``--trust-remote-code``, plugins, classes.
 
     Raises ConfigError if vLLM cannot make a configuration of it, UnsupportedEngineError without
     vLLM.
     """
+    try:
+        found = _judge(command, trust)
+    except AdaptiveSpecError as error:
+        raise type(error)(CONTROL.sub("?", str(error))) from error
+    return RecipeReport(found.steered, [(key, CONTROL.sub("?", said)) for key, said in found.rows])
+
+
+def _judge(command: str, trust: bool) -> RecipeReport:
     pasted = read_pasted(command)
+    options = given_options(pasted.words)
+    os.environ.update(pasted.environment)
+    requested = _requested(options.get("additional-config"), pasted.environment, trust)
+    rows = [
+        ("environment", _said(pasted.environment)),
+        ("not taken over", ", ".join(pasted.ignored)),
+    ]
+    rows = [*(row for row in rows if row[1]), *requested.rows]
+    if requested.hindrance:
+        steered = ("steered", f"nothing: {requested.hindrance}")
+        rest = ("note", "vLLM was not imported: nothing else was judged")
+        return RecipeReport(False, [steered, *rows, rest])
     if find_spec("vllm") is None:
-        raise UnsupportedEngineError(
-            "--recipe needs vLLM, which makes the configuration: install it here, or call doctor "
-            "where the server runs"
+        found = known_recipe(pasted.words, options)
+        if not found:
+            raise UnsupportedEngineError(
+                "--recipe needs vLLM, which makes the configuration: install it here, or call "
+                "doctor where the server runs"
+            )
+        report = _of_table(found, "vLLM is not installed here")
+    else:
+        print("importing vLLM, up to a minute", file=sys.stderr, flush=True)
+        with _logs_on_stderr():
+            report = _judged_by_vllm(pasted, options, requested.config, trust)
+    return _will(report, requested.config, rows)
+
+
+def _will(report: RecipeReport, config: Config | None, more: list[tuple[str, str]]) -> RecipeReport:
+    """Say what will happen where the report says what could."""
+    if config is None:
+        but = "nothing: no configuration of the plugin; with " + _EXAMPLE
+    elif config.mode == "shadow":
+        but = "nothing: mode shadow only records decisions; with mode on"
+    else:
+        return RecipeReport(report.steered, [*report.rows, *more])
+    rows = [(key, f"{but}: {said}" if key == "steered" else said) for key, said in report.rows]
+    return RecipeReport(False, [*rows, *more])
+
+
+def _requested(additional: object, environment: Mapping[str, str], trust: bool) -> _Requested:
+    """Read our configuration. Raises ConfigError or PolicyError if it is none."""
+    rows = [("note", sentence) for sentence in mistaken_names(additional, environment)]
+    refusal = plugin_refusal("VLLM_PLUGINS", "vLLM", empty_allows_all=False)
+    file = environment.get(ENVIRONMENT_VARIABLE, "")
+    config: Config | None
+    if (
+        file
+        and not os.path.lexists(file)
+        and not (isinstance(additional, Mapping) and KEY in additional)
+    ):
+        rows.append(
+            ("note", f"{ENVIRONMENT_VARIABLE}={file}: not on this machine, taken as mode on")
         )
-    print("importing vLLM, up to a minute", file=sys.stderr, flush=True)
-    with _logs_on_stderr():
-        return _judge(pasted)
+        config = Config()
+    else:
+        config = requested_config(additional)
+    if config is None:
+        return _Requested(None, refusal or (rows[0][1] if rows else ""), rows[1:])
+    if ":" in config.policy and not trust:
+        rows.append(("dropped", f"policy {config.policy}, which is code; --trust keeps it"))
+        config = msgspec.structs.replace(config, policy="goodput", options={})
+    configured_policy(config)
+    return _Requested(config, refusal or ("mode off" if config.mode == "off" else ""), rows)
 
 
-def _judge(pasted: Pasted) -> RecipeReport:
+def _of_table(rows: list[tuple[str, str]], note: str) -> RecipeReport:
+    steered = any(said.rpartition(": ")[2].startswith(_ACTS) for _, said in rows)
+    return RecipeReport(steered, [*rows, ("note", note)])
+
+
+def _judged_by_vllm(
+    pasted: Pasted, options: Mapping[str, Any], own: Config | None, trust: bool
+) -> RecipeReport:
     try:
         import vllm
     except ImportError as error:
         raise UnsupportedEngineError(f"--recipe: vLLM cannot be imported: {error}") from None
-    os.environ.update(pasted.environment)
     try:
-        config, left_over = _configuration(pasted)
+        config, left_over, dropped = _configuration(pasted, own, trust=trust)
     except ConfigError as error:
-        rows = known_recipe(pasted.words) if _is_unreachable(error.__cause__) else []
+        rows = known_recipe(pasted.words, options) if _is_unreachable(error.__cause__) else []
         if not rows:
             raise
-        steered = any(said.rpartition(": ")[2].startswith(_ACTS) for _, said in rows)
-        return RecipeReport(steered=steered, rows=[*rows, ("note", str(error))])
+        return _of_table(rows, str(error))
     setattr(config.scheduler_config, MISSING, SOURCE.require([BASE]).missing)
     found = detect(config, expected=True)
     tested = "tested" if VERSIONS.accepts(vllm.__version__) else f"tested are {VERSIONS.known}"
     device = config.device_config.device_type
     rows = [("engine", f"vLLM {vllm.__version__}, {tested}; on this machine ({device})")]
-    if pasted.environment:
-        rows.append(("environment", _said(pasted.environment)))
     if found.capability is not None and (wrong := wrong_output(Setup(config))):
         rows.append(("refused", f"vLLM's output is wrong with {wrong}; change the command"))
+    scheduler = options.get("scheduler-cls")
+    if scheduler:
+        rows.append(
+            ("refused", f"--scheduler-cls {scheduler}: the plugin brings its own; remove it")
+        )
     rows.append(("steered", _steered(found)))
     if found.capability is not None:
         speculation = f"{found.method}, Kmax {found.capability.max_draft_tokens}"
         rows.append(("speculation", f"{speculation}, model runner {found.runner}"))
         rows.append(("full graphs", full_graphs(config)))
-        own = _own(config)
         advice = advice_on_kmax(config, found)
         rows += [("Kmax", advice)] if advice else []
         if own is not None and own.second_source is not None:
@@ -114,9 +210,12 @@ def _judge(pasted: Pasted) -> RecipeReport:
             rows.append(("table of K", table))
         rows += [("K = 0 keeps", kept) for kept in kept_at_zero(config)]
         rows += [("note", note) for note in found.notes]
+    if dropped:
+        rows.append(("dropped", f"{', '.join(dropped)}: names code; --trust keeps it"))
     if left_over:
         rows.append(("left out", f"{' '.join(left_over)}: no option of this vLLM"))
-    return RecipeReport(steered=found.capability is not None and not found.shadow, rows=rows)
+    acts = found.capability is not None and not found.shadow and not scheduler
+    return RecipeReport(steered=acts, rows=rows)
 
 
 def table_of_k(vllm_config: Any, words: Sequence[str]) -> str:
@@ -242,10 +341,7 @@ def _steered(found: Support) -> str:
 
 
 def _said(environment: Mapping[str, str]) -> str:
-    """Variables as they are set; what looks like a secret without its value."""
-    return " ".join(
-        f"{name}={'...' if _SECRET.search(name) else value}" for name, value in environment.items()
-    )
+    return " ".join(f"{name}={value}" for name, value in environment.items())
 
 
 def _under(pasted: Pasted) -> str:
@@ -258,41 +354,83 @@ def _is_unreachable(error: BaseException | None) -> bool:
     return isinstance(error, OSError) or "huggingface.co" in text or "snapshot" in text
 
 
-def _own(vllm_config: Any) -> Config | None:
-    """Our configuration, if the command has one."""
-    # Where vLLM has loaded the plugin, the gate has taken it out of sight.
-    gated: Config | None = getattr(vllm_config.scheduler_config, ATTRIBUTE, None)
-    return gated or requested_config(vllm_config.additional_config)
+def _configuration(
+    pasted: Pasted, own: Config | None = None, *, trust: bool = False
+) -> tuple[Any, list[str], list[str]]:
+    """Let vLLM parse the words and resolve its configuration.
 
-
-def _configuration(pasted: Pasted) -> tuple[Any, list[str]]:
-    """Let vLLM parse the words and resolve its configuration; it, and the options it does not know.
+    Returns it, the options that this vLLM does not know, and those that were dropped.
 
     Raises ConfigError, one line, with vLLM's own reason.
     """
     from vllm.engine.arg_utils import AsyncEngineArgs
 
+    dropped: list[str] = []
     try:
-        known, left_over, options = _parsed(pasted.words)
+        known, left_over, serve = _parsed(pasted.words)
+        names = list(serve._option_string_actions)
         for word in left_over:
             name = word.partition("=")[0].partition(".")[0].replace("_", "-")
-            if near := difflib.get_close_matches(name, options, 1, _ALIKE):
+            if near := difflib.get_close_matches(name, names, 1, _ALIKE):
                 raise ConfigError(f"--recipe: {name} is no option of vLLM; did you mean {near[0]}?")
         if known.model_tag is not None:
             known.model = known.model_tag
-        return AsyncEngineArgs.from_cli_args(known).create_engine_config(), left_over
-    except ConfigError:
+        dropped = [] if trust else _without_code(known, serve)
+        # The plugin brings its own; the report says that the server refuses another.
+        known.scheduler_cls = None
+        if own is not None:
+            os.environ.pop(ENVIRONMENT_VARIABLE, None)
+            known.additional_config[KEY] = msgspec.to_builtins(own)
+        return AsyncEngineArgs.from_cli_args(known).create_engine_config(), left_over, dropped
+    except AdaptiveSpecError:
         raise
     except (SystemExit, Exception) as error:
         lines = [line.strip() for line in str(error).splitlines()]
         said = "; ".join(line for line in lines if line and not line.startswith(_ADVICE))
+        said += f"; dropped, as it names code: {', '.join(dropped)} (--trust)" if dropped else ""
         raise ConfigError(
             f"--recipe: vLLM makes no configuration of it on this machine{_under(pasted)}: {said}"
         ) from error
 
 
-def _parsed(words: list[str]) -> tuple[Any, list[str], list[str]]:
-    """vLLM's namespace for `vllm serve`, the words that it does not know, and its options."""
+def _without_code(known: Any, serve: Any) -> list[str]:
+    """Reset options that name code to be imported; return their names."""
+    dropped = []
+    for name, value in list(vars(known).items()):
+        option = f"--{name.replace('_', '-')}"
+        default = serve.get_default(name)
+        if _CODE.search(name):
+            if value and value != default:
+                setattr(known, name, default)
+                dropped.append(option)
+        elif name != "additional_config":
+            dropped += [f"{field} of {option}" for field in _drop_within(value)]
+    backend = known.distributed_executor_backend
+    if isinstance(backend, str) and "." in backend:
+        known.distributed_executor_backend = None
+        dropped.append("--distributed-executor-backend")
+    return sorted(dropped)
+
+
+def _drop_within(value: Any) -> list[str]:
+    """The same for an option that is an object, at any depth."""
+    if isinstance(value, list | tuple):
+        return [field for each in value for field in _drop_within(each)]
+    dropped = []
+    config = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    fields = value if isinstance(value, dict) else vars(value) if config else {}
+    for field, each in list(fields.items()):
+        default = None if isinstance(value, dict) else getattr(type(value), field, None)
+        if not _CODE.search(str(field)):
+            dropped += _drop_within(each)
+        elif each and each != default:
+            fields[field] = default
+            dropped.append(str(field))
+    return dropped
+
+
+def _parsed(words: list[str]) -> tuple[Any, list[str], Any]:
+    """vLLM's namespace for `vllm serve`, the words that it does not know, and its parser."""
     from vllm.entrypoints.cli.serve import ServeSubcommand
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -312,7 +450,7 @@ def _parsed(words: list[str]) -> tuple[Any, list[str], list[str]]:
     parser = Parser()
     serve = ServeSubcommand().subparser_init(parser.add_subparsers(dest="subparser"))
     known = parser.parse_args(["serve", *words])
-    return known, left_over, list(serve._option_string_actions)
+    return known, left_over, serve
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import typer
 
 from adaptive_spec import __version__
 from adaptive_spec.bounded_read import decode_json, read_small_file
-from adaptive_spec.config import Config, load_config_file, parse_config
+from adaptive_spec.config import KEY, Config, load_config_file, mistaken_names, parse_config
 from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.installed_parts import installed_parts
 
@@ -65,7 +65,10 @@ app = typer.Typer(
 def main() -> None:
     """Entry point of the console script."""
     try:
-        with_installed_commands()(sys.argv[1:] or ["--help"])
+        words = sys.argv[1:] or ["--help"]
+        if words[0] in ("tensorrt-llm", "tensorrt_llm"):
+            words[0] = "trtllm"
+        with_installed_commands()(words)
     except AdaptiveSpecError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -159,8 +162,17 @@ def doctor(
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="Say what would be steered under this `vllm serve` command, or file."),
+        typer.Option(
+            help="Say what will be steered under this command, compose file, manifest, unit or "
+            "Dockerfile, or a file with it. Needs vLLM installed."
+        ),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="Let --recipe keep options that name code, such as --trust-remote-code."
+        ),
+    ] = False,
 ) -> None:
     """Report what is installed, supported and switched on; the last line is the verdict.
 
@@ -180,7 +192,7 @@ def doctor(
     if sources:
         raise typer.Exit(1 if any(source.problems for source in sources) else 0)
     if recipe is not None:
-        judged = recipe_report(_text_of(recipe))
+        judged = recipe_report(_text_of(recipe), trust=trust)
         if json:
             _print_json(judged)
         else:
@@ -293,18 +305,26 @@ def _configuration(text: str) -> Config:
         value = decode_json(text.encode())
     except ValueError as error:
         raise AdaptiveSpecError(f"argument: not valid JSON: {error}") from error
+    if isinstance(value, dict):
+        for sentence in mistaken_names(value, {}):
+            print(f"warning: {sentence}", file=sys.stderr)
+        if KEY in value:  # beside it stand keys of other plugins
+            return parse_config(value[KEY], source=f"argument: `{KEY}`")
     return parse_config(value, source="argument")
 
 
 def _text_of(recipe: str) -> str:
     """Return the content of the file that is named, or the command itself."""
     path = Path(recipe)
-    if " " in recipe.strip() or not path.is_file():
+    is_path = path.suffix in (".service", ".sh", ".yaml", ".yml") or recipe.startswith(("/", "."))
+    if len(recipe.split()) != 1 or not (is_path or path.is_file()):
         return recipe
     try:
         return read_small_file(path, 1 << 20).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AdaptiveSpecError(f"--recipe {recipe}: {error}") from None
+    except OSError as error:
+        raise AdaptiveSpecError(f"--recipe {recipe}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise AdaptiveSpecError(f"--recipe {recipe}: no text") from None
 
 
 def _print_report(report: Report, *, features: bool) -> None:
@@ -315,7 +335,9 @@ def _print_report(report: Report, *, features: bool) -> None:
         (
             "numba",
             report.numba or "not installed",
-            "compiled decisions" if report.numba else "plain numpy; extra [fast] compiles",
+            "compiled decisions"
+            if report.numba
+            else "plain numpy; numba compiles: pip install '.[fast]'",
         ),
     ]
     rows += [

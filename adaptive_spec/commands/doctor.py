@@ -16,8 +16,8 @@ from typing import Protocol
 import msgspec
 
 import adaptive_spec
-from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment
-from adaptive_spec.engines.doctor_rows import EngineReport, RecipeReport
+from adaptive_spec.config import ENVIRONMENT_VARIABLE, config_from_environment, mistaken_names
+from adaptive_spec.engines.doctor_rows import EngineReport, RecipeReport, engine_named
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.installed_parts import installed_parts
 from adaptive_spec.policy import (
@@ -110,6 +110,7 @@ def examine(environ: Mapping[str, str] = os.environ) -> Report:
     engines, problems = _engines()
     configured = _configured(environ)
     policies = installed_policies()
+    problems += mistaken_names({}, environ)
     if configured.problem:
         problems.append(configured.problem)
     problems += [f"policy {policy.name}: {policy.problem}" for policy in policies if policy.problem]
@@ -131,15 +132,18 @@ def verdict(report: Report, engine: str | None = None) -> tuple[str, bool]:
     Args:
         report: of this environment.
         engine: engine that must be ready; None: no engine needs to be installed.
+
+    Raises ConfigError for an unknown engine.
     """
+    if engine is not None:
+        engine = engine_named(engine, [each.engine for each in report.engines])
     if report.problems:
         return f"verdict: {len(report.problems)} to mend, see above", False
     installed = [each for each in report.engines if each.installed_version]
     if engine is not None:
         named = [each for each in installed if each.engine == engine]
         if not named:
-            known = ", ".join(each.engine for each in report.engines)
-            return f"verdict: not ready, {engine} is not installed here (known: {known})", False
+            return f"verdict: not ready, {engine} is not installed here", False
         installed = named
     if not installed:
         return "verdict: ready for simulation; no engine is installed in this environment", True
@@ -164,13 +168,15 @@ def source_report(engine: str, tree: Path) -> SourceReport:
     raise ConfigError(f"no source check for {engine!r} is installed; reinstall adaptive-spec")
 
 
-def recipe_report(command: str, engine: str = "vllm") -> RecipeReport:
-    """Return what an engine's adapter would steer on a server started by this command.
+def recipe_report(command: str, engine: str = "vllm", *, trust: bool = False) -> RecipeReport:
+    """Return what an engine's adapter will steer on a server started by this command.
+
+    Options that name code are left out unless `trust` is given.
 
     Raises ConfigError, one line, for a command without a valid configuration.
     """
     for point in entry_points(group=RECIPES_GROUP, name=engine):
-        report: RecipeReport = point.load()(command)
+        report: RecipeReport = point.load()(command, trust=trust)
         return report
     raise ConfigError(f"nothing judges a recipe of {engine!r}; reinstall adaptive-spec")
 

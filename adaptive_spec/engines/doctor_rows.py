@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
 from adaptive_spec.config import ENVIRONMENT_VARIABLE, Config
+from adaptive_spec.errors import ConfigError
+from adaptive_spec.validation import nearest
 
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
 PLUGIN = "adaptive_spec"
 """Our name in an engine's list of plugins."""
 
@@ -62,6 +66,22 @@ class RecipeReport(msgspec.Struct, frozen=True):
 
     steered: bool
     rows: list[tuple[str, str]]
+
+
+def engine_named(name: str, known: Iterable[str] = ENGINES) -> str:
+    """Return the engine that a name means: `vLLM` is vllm; `trtllm`, `TensorRT_LLM` tensorrt-llm.
+
+    Raises ConfigError for a name that means none.
+    """
+    known = list(known)
+    plain = {re.sub("[^a-z]", "", each.lower()): each for each in known}
+    if "tensorrt-llm" in known:
+        plain["trtllm"] = "tensorrt-llm"
+    found = plain.get(re.sub("[^a-z]", "", name.lower()))
+    if found is None:
+        meant = nearest(name.lower(), known)
+        raise ConfigError(f"unknown engine {name!r}{meant}; choose one of {', '.join(known)}")
+    return found
 
 
 def installed_version(distributions: Iterable[str]) -> str | None:

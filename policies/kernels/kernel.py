@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from adaptive_spec.errors import ConfigError
+from adaptive_spec.errors import ConfigError, missing_extra
 from adaptive_spec.policies.kernels.compiler import compile_loop
 
 KernelName = Literal["auto", "numpy", "numba"]
@@ -104,7 +104,7 @@ def select_kernel(name: KernelName) -> None:
     """
     global _wanted
     if name == "numba" and not numba_available():
-        raise ConfigError("`kernel`: numba is not installed; pip install 'adaptive-spec[fast]'")
+        raise missing_extra("`kernel` needs numba", "fast")
     _wanted = name
     if name == "numpy":
         for each in _declared:

@@ -82,7 +82,7 @@ def predict(
 
     Args:
         traces: folders or segments of step traces of one server set-up.
-        engine: whose own set-ups are compared, of `setups.ENGINES`.
+        engine: whose own set-ups are compared, of `doctor_rows.ENGINES`.
         drafter: of `adaptive_spec.sim.drafters`; "": by what the engine recorded of it.
         runs: what the operator runs without this package, see `running.stated`; "": what the trace
             says.

@@ -34,7 +34,7 @@ def recorded(engine_k: Counts, kmax: int, engine: str) -> SetUp | None:
     Args:
         engine_k: of each step; empty in traces of older versions.
         kmax: what such a trace is taken to have had.
-        engine: one of `setups.ENGINES`.
+        engine: of `doctor_rows.ENGINES`.
 
     Returns None where K follows something else than the batch size.
     """
@@ -70,7 +70,7 @@ def stated(text: str, kmax: int, engine: str) -> SetUp:
     Args:
         text: as `_FORMS` says.
         kmax: the largest K that can be predicted.
-        engine: one of `setups.ENGINES`.
+        engine: of `doctor_rows.ENGINES`.
 
     Raises ConfigError saying what was not understood.
     """

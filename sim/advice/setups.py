@@ -17,8 +17,6 @@ TABLE = "vLLM table"
 SCHEDULE = "TensorRT-LLM schedule"
 CANDIDATES = "SGLang candidates"
 
-ENGINES = ("vllm", "sglang", "trtllm")
-
 Speeds = Mapping[int, Mapping[int, float]]
 """Tokens per second by load and K."""
 
@@ -66,7 +64,7 @@ def static(k: int, engine: str = "vllm") -> SetUp:
     line = {
         "vllm": f'--speculative-config with "num_speculative_tokens": {k}',
         "sglang": f"--speculative-num-steps {k}",
-        "trtllm": f"speculative_config: max_draft_len: {k}",
+        "tensorrt-llm": f"speculative_config: max_draft_len: {k}",
     }
     return SetUp(name=f"K = {k}", policy="static", options={"k": k}, lines=[line[engine]])
 
@@ -88,7 +86,7 @@ def ours(kmax: int, engine: str = "vllm") -> SetUp:
             "SGLANG_PLUGINS=adaptive_spec ADAPTIVE_SPEC_CONFIG=FILE, in FILE",
             '  {"mode": "on"}',
         ],
-        "trtllm": ["TLLM_ADAPTIVE_SPEC=1 trtllm-serve ..."],
+        "tensorrt-llm": ["TLLM_ADAPTIVE_SPEC=1 trtllm-serve ..."],
     }
     return SetUp(name=OURS, policy="goodput", lines=lines[engine])
 
@@ -99,13 +97,13 @@ def native(engine: str, speeds: Speeds, without_drafter: Speeds) -> list[SetUp]:
     Several for SGLang, of which one is to be chosen.
 
     Args:
-        engine: one of `ENGINES`.
+        engine: of `doctor_rows.ENGINES`.
         speeds: with the drafter's state kept current at K = 0.
         without_drafter: the same with no drafter pass at K = 0.
     """
     if engine == "sglang":
         return sglang_lists(speeds)
-    if engine == "trtllm":
+    if engine == "tensorrt-llm":
         return [tensorrt_llm_schedule(without_drafter)]
     return [vllm_table(speeds)]
 

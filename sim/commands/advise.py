@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from adaptive_spec.engines.doctor_rows import ENGINES, engine_named
 from adaptive_spec.sim.commands.options import ServerKey, with_options
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
@@ -23,8 +24,6 @@ from adaptive_spec.sim.commands.printing import (
 if TYPE_CHECKING:
     from adaptive_spec.sim.advice.advice import Predicted
     from adaptive_spec.sim.advice.values import Fleet
-
-Engine = Literal["vllm", "sglang", "trtllm"]
 
 _money, _output, _precision = (
     partial(typer.Option, rich_help_panel=panel)
@@ -44,7 +43,10 @@ class AdviseOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     key: ServerKey = ""
     engine: Annotated[
-        Engine, typer.Option(help="Whose own set-ups to compare with, and whose lines to print.")
+        str,
+        typer.Option(
+            help=f"Whose set-ups to compare with, and whose lines to print: {', '.join(ENGINES)}."
+        ),
     ] = "vllm"
     runs: Annotated[
         str,
@@ -78,7 +80,7 @@ class AdviseOptions(msgspec.Struct, frozen=True, kw_only=True):
         from adaptive_spec.sim.advice.running import read_stated
 
         return {
-            "engine": self.engine,
+            "engine": engine_named(self.engine),
             "drafter": self.drafter,
             "runs": read_stated(self.runs) if self.runs else "",
             "resamplings": self.resamplings,

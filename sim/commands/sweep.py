@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.errors import ConfigError
+from adaptive_spec.errors import missing_extra
 from adaptive_spec.sim.commands.options import JsonForTable
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
@@ -59,7 +59,7 @@ def sweep(
     status 1: some runs have failed; they are named, and tried again by the same command.
     """
     if find_spec("polars") is None:
-        raise ConfigError("sweep needs polars: pip install 'adaptive-spec[sim]'")
+        raise missing_extra("sweep needs polars", "sim")
     from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
     from adaptive_spec.sim.sweep.run import plan_sweep
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import ConfigError, DataError
+from adaptive_spec.errors import DataError, missing_extra
 from adaptive_spec.policies.regression.features import DRAFT_FEATURES, REQUEST_FEATURES
 from adaptive_spec.policies.regression.model_file import (
     Feature,
@@ -287,9 +287,8 @@ def _scikit(module: str) -> Any:
     try:
         return importlib.import_module(f"sklearn.{module}")
     except ImportError as error:
-        raise ConfigError(
-            "fitting needs scikit-learn: pip install 'adaptive-spec[fit]'; the fitted model does "
-            "not need it"
+        raise missing_extra(
+            "fitting needs scikit-learn, the fitted model does not", "fit"
         ) from error
 
 

@@ -10,7 +10,13 @@ from adaptive_spec.errors import ConfigError
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.catalogue import GPUS, MODELS, gpu_facts, model_facts
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, read_hardware_profile
-from adaptive_spec.sim.hardware.roofline import ENGINES, VLLM, EngineOverhead, roofline_profile
+from adaptive_spec.sim.hardware.roofline import (
+    ENGINES,
+    TENSORRT_LLM,
+    VLLM,
+    EngineOverhead,
+    roofline_profile,
+)
 from adaptive_spec.validation import nearest
 
 _ROOFLINE = "roofline:GPU:MODEL[:tpN][:fp8][:ENGINE]"
@@ -78,8 +84,8 @@ def _parts(name: str, rest: str) -> tuple[str, str, int, str, EngineOverhead]:
             parallel = int(option[2:])
         elif option in ("bf16", "fp8"):
             precision = option
-        elif option in ENGINES:
-            engine = ENGINES[option]
+        elif option in ENGINES or option in ("tensorrt_llm", "trtllm"):
+            engine = ENGINES.get(option, TENSORRT_LLM)
         else:
             raise ConfigError(
                 f"hardware {name!r}: {option!r} is neither tpN nor bf16 nor fp8 nor an engine: "

@@ -91,7 +91,12 @@ TENSORRT_LLM = EngineOverhead(
     source="TensorRT-LLM: rows with 1,024 prompt tokens of Llama-3.1-8B on the H100, "
     "aiconfigurator's silicon samples",
 )
-ENGINES = {"vllm": VLLM, "vllm-0.23": VLLM_023, "vllm-sync": VLLM_SYNC, "trtllm": TENSORRT_LLM}
+ENGINES = {
+    "vllm": VLLM,
+    "vllm-0.23": VLLM_023,
+    "vllm-sync": VLLM_SYNC,
+    "tensorrt-llm": TENSORRT_LLM,
+}
 """Names of an engine in ``roofline:GPU:MODEL:ENGINE``."""
 
 

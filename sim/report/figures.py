@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adaptive_spec.errors import ConfigError, DataError
+from adaptive_spec.errors import DataError, missing_extra
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.report.comparison import (
     BEST_STATIC,
@@ -109,9 +109,7 @@ def load_pyplot() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise ConfigError(
-            "the report needs matplotlib: pip install 'adaptive-spec[sim]'"
-        ) from error
+        raise missing_extra("the report needs matplotlib", "sim") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from adaptive_spec.errors import ConfigError
+from adaptive_spec.errors import ConfigError, missing_extra
 from adaptive_spec.sim.report.comparison import Comparison, Setting
 from adaptive_spec.sim.report.figures import (
     Looks,
@@ -136,7 +136,7 @@ def _template() -> Any:
     try:
         import jinja2
     except ImportError as error:
-        raise ConfigError("the report needs jinja2: pip install 'adaptive-spec[sim]'") from error
+        raise missing_extra("the report needs jinja2", "sim") from error
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     text = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     return environment.from_string(text)

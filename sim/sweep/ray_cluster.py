@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from adaptive_spec.errors import ConfigError
+from adaptive_spec.errors import ConfigError, missing_extra
 from adaptive_spec.sim.sweep.process_pool import DIED
 from adaptive_spec.sim.sweep.task import Outcome, Task, execute, failed
 
@@ -50,7 +50,7 @@ def _connected(address: str, jobs: int | None) -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("--ray needs Ray: pip install 'adaptive-spec[ray]'") from error
+        raise missing_extra("--ray needs Ray", "ray") from error
     settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     if address == LOCAL:
         settings |= {"include_dashboard": False, "num_cpus": jobs}

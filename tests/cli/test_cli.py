@@ -87,6 +87,64 @@ def test_a_recipe_where_vllm_is_missing_is_one_line(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_recipe_that_is_no_file_with_text_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "binary.sh").write_bytes(b"\xff\xfe")
+    for name in ("pipe.yaml", "binary.sh", "missing.yaml", ""):
+        done = call("doctor", "--recipe", tmp_path / name)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: --recipe {tmp_path}")
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('{"adaptive-spec": {"mode": "on"}}', "nothing reads the key 'adaptive-spec'"),
+        ('{"mode": "on"}', "the key 'mode' of --additional-config stands outside"),
+        (None, "no configuration of the plugin"),
+    ],
+)
+def test_a_recipe_that_switches_nothing_on_is_said_at_once(given: str | None, said: str) -> None:
+    """Without vLLM; the last from the table of known models."""
+    command = (
+        "vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config "
+        """'{"method": "eagle3", "model": "HEAD", "num_speculative_tokens": 5}' """
+    )
+    more = f"--additional-config '{given}'" if given else ""
+    done = call("doctor", "--json", "--recipe", command + more)
+    assert done.returncode == 1
+    rows = json.loads(done.stdout)["rows"]
+    [steered] = [text for key, text in rows if key == "steered"]
+    assert steered.startswith("nothing: ")
+    assert said in steered
+    assert given is not None or steered.endswith("eagle3, Kmax 5: K per request, and draft depth")
+
+
+@pytest.mark.parametrize(
+    ("speculation", "said"),
+    [
+        ('{"method": "ngram_gpu", "num_speculative_tokens": 6}', "not known: the table has eagle3"),
+        ("", "nothing: the command has no drafter"),
+    ],
+)
+def test_the_table_answers_for_its_own_methods_only(speculation: str, said: str) -> None:
+    more = f"--speculative-config '{speculation}'" if speculation else ""
+    config = """--additional-config '{"adaptive_spec": {}}'"""
+    command = f"vllm serve meta-llama/Llama-3.1-8B-Instruct {more} {config}"
+    done = call("doctor", "--json", "--recipe", command)
+    assert done.returncode == 1
+    assert dict(json.loads(done.stdout)["rows"])["steered"].startswith(said)
+
+
+def test_a_configuration_under_the_wrong_key_is_warned_of() -> None:
+    assert "'adaptive-spec' is no key" in call("config", '{"adaptive-spec": {}}').stderr
+    assert "stands outside of" in call("config", '{"mode": "on"}').stderr
+    done = call("config", '{"adaptive_spec": {"mode": "shadow"}, "another": 1}')
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "mode: shadow" in done.stdout
+
+
 def package(folder: Path, name: str, entry_points: str, code: str) -> str:
     """The folder of a package of somebody else's, for PYTHONPATH."""
     info = folder / "site" / f"{name}-1.0.dist-info"

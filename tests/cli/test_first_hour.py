@@ -13,8 +13,8 @@ from adaptive_spec.commands.doctor import Configured, Report, verdict
 from adaptive_spec.commands.new_policy import make_package
 from adaptive_spec.commands.status_source import StatusSource
 from adaptive_spec.config import parse_config
-from adaptive_spec.engines.doctor_rows import EngineReport
-from adaptive_spec.errors import AdaptiveSpecError, DataError, PolicyError
+from adaptive_spec.engines.doctor_rows import EngineReport, engine_named
+from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError, PolicyError
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.commands.showcase import closing_sentence, lost_to_none, simulate_all
@@ -86,6 +86,15 @@ def test_the_doctor_ends_with_a_verdict_that_a_dockerfile_can_use(found, engine,
     assert said.startswith("verdict: ")
     assert words in said
     assert ok is ready
+
+
+@pytest.mark.parametrize("name", ["vLLM", "VLLM", "vllm"])
+def test_an_engine_is_understood_in_every_spelling(name):
+    assert verdict(report(READY), name)[1]
+    for spelling in ("trtllm", "TensorRT-LLM", "tensorrt_llm", "TRT-LLM"):
+        assert engine_named(spelling) == "tensorrt-llm"
+    with pytest.raises(ConfigError, match=r"unknown engine 'vlm' \(did you mean vllm"):
+        verdict(report(READY), "vlm")
 
 
 @pytest.mark.parametrize("place", ["localhost:1", "1"])

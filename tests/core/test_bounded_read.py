@@ -15,6 +15,7 @@ from adaptive_spec.bounded_read import (
     decode_document,
     decode_json,
     decode_yaml,
+    decode_yaml_documents,
     read_bounded_lines,
     read_small_file,
 )
@@ -46,7 +47,12 @@ def test_hostile_content_is_one_line(content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"- " * 100_000, b"a: .inf", b"a: .nan", GROWTH, b"a: &a [*a]", b"a: *b"]
+    "content",
+    [
+        *(b"- " * 100_000, b"a: .inf", b"a: .nan", GROWTH, b"a: &a [*a]", b"a: *b"),
+        *(b"a: &a [*a, *a]", b"a: &a {<<: *a}", b"a: &a {b: *a, c: *a}"),
+        *(b'a: !!int ""', b'a: !!timestamp ""', b"a: 2024-99-99", b"a: " + b"9" * 5000),
+    ],
 )
 def test_hostile_yaml_is_one_line(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"^.{3,300}$"):
@@ -67,6 +73,7 @@ def test_what_people_write_is_read() -> None:
         "first": {"k": 2},
         "second": [1, 2.5, "text", None, True],
     }
+    assert decode_yaml_documents(b"a: 1\n---\n- b\n") == [{"a": 1}, ["b"]]
     deep = b"[" * MOST_DEPTH + b"]" * MOST_DEPTH
     assert decode_json(deep) == decode_yaml(deep)
 

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.config import Config, config_from_environment, load_config_file, parse_config
+from adaptive_spec.config import (
+    Config,
+    config_from_environment,
+    load_config_file,
+    mistaken_names,
+    parse_config,
+)
 from adaptive_spec.errors import ConfigError, PolicyError
 from adaptive_spec.policy import build_policy, policy_class
 from tests.refused import refused
@@ -36,6 +42,46 @@ def test_an_unknown_key_is_answered_with_the_known_ones() -> None:
         parse_config({"polisy": "off"}, source="x")
     with pytest.raises(ConfigError, match=r"keys are directory"):
         parse_config({"trace": {"dir": "."}}, source="x")
+
+
+def test_the_largest_k_is_said_to_be_the_engines() -> None:
+    for key in ("kmax", "k_max", "num_speculative_tokens"):
+        with refused(ConfigError, "Kmax is the engine's own num_speculative_tokens", key):
+            parse_config({key: 5}, source="x")
+
+
+def test_the_object_around_the_configuration_is_understood() -> None:
+    assert parse_config({"adaptive_spec": {"seed": 2}}, source="x").seed == 2
+    with refused(ConfigError, "x: `adaptive_spec`: expected an object", "got str"):
+        parse_config({"adaptive_spec": "on"}, source="x")
+    with refused(ConfigError, "holds the whole configuration; move mode into it"):
+        parse_config({"adaptive_spec": {}, "mode": "on"}, source="x")
+    with refused(ConfigError, "'adaptive-spec' is no key; did you mean `adaptive_spec`?"):
+        parse_config({"adaptive-spec": {}}, source="x")
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "named"),
+    [
+        ({"adaptive-spec": {"mode": "on"}}, {}, ["adaptive-spec"]),
+        ({"AdaptiveSpec": {}, "other": 1}, {}, ["AdaptiveSpec"]),
+        ({"adaptive_speculation": {}}, {}, ["adaptive_speculation"]),
+        ({"mode": "on"}, {}, ["mode"]),
+        ({"adaptive_spec": {}, "policy": "off"}, {}, ["policy"]),
+        ({}, {"ADAPTIVE_SPEC_CONF": "x", "ADAPTIVE_SPEC_ADMIN_KEY": "x"}, ["ADAPTIVE_SPEC_CONF"]),
+        ({"a\x1b[31mdaptive_spec": {}}, {}, ["\\x1b[31m"]),
+        ({"adaptive_spec": {}, "scheduler": {}, "other": 1}, {}, []),
+        (None, {"ADAPTIVE_SPEC_CONFIG": "x", "ADAPTIVE_SPEC_VENVS": "x", "SPEC": "x"}, []),
+    ],
+)
+def test_a_wrong_name_is_never_silently_nothing(
+    given: object, environ: dict[str, str], named: list[str]
+) -> None:
+    found = mistaken_names(given, environ)
+    assert len(found) == len(named)
+    for sentence, name in zip(found, named, strict=True):
+        assert name in sentence
+        assert sentence.isprintable()
 
 
 def test_defaults_need_nothing() -> None:

@@ -3,7 +3,9 @@
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -56,6 +58,55 @@ def test_files_that_compose_mounts_exist():
     assert files
     for file in files:
         assert (folder / file).resolve().is_file(), file
+
+
+def test_compose_opens_no_port_to_other_machines():
+    services = yaml.safe_load((DEPLOY / "compose/docker-compose.yml").read_text())["services"]
+    ports = [port for each in services.values() for port in each.get("ports", ())]
+    assert len(ports) == 3
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+@pytest.mark.parametrize("file", SERVERS[1:])
+def test_a_pod_is_not_root_has_no_token_and_asks_for_a_key(file):
+    text = (DEPLOY / file).read_text()
+    pod = list(mappings(yaml.safe_load(text)))
+    users = [each["runAsUser"] for each in pod if each.get("runAsNonRoot") is True]
+    assert users == [1000]
+    # One for each container; production-stack gives its own to all.
+    restricted = [each for each in pod if each.get("allowPrivilegeEscalation") is False]
+    images = [each for each in pod if "image" in each]
+    assert len(restricted) == max(1, len(images))
+    assert all(each["capabilities"] == {"drop": ["ALL"]} for each in restricted)
+    assert "automountServiceAccountToken: false" in text
+    assert "vllm-api-key" in text
+    assert not re.search(r"mountPath: /root|--api-key", text)
+    config = json.loads(dict(itertools.pairwise(arguments(pod[0])))["--additional-config"])
+    kept = config["adaptive_spec"]["state_directory"]
+    mounts = [each.get("mountPath") for each in pod if "emptyDir" not in each]
+    assert kept in mounts or kept.startswith("/data/")  # production-stack's claim
+    volumes = {each["name"]: each for each in pod if "emptyDir" in each}
+    assert not [each for each in pod if each.get("mountPath") == kept and each["name"] in volumes]
+
+
+def mappings(value: object) -> Iterator[dict[str, Any]]:
+    """Every object inside a document."""
+    if isinstance(value, dict):
+        yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in inner:
+        yield from mappings(each)
+
+
+@pytest.mark.parametrize("file", [".github/workflows/check.yml", "deploy/ci/newest-engines.yml"])
+def test_a_workflow_may_only_read(file):
+    assert yaml.safe_load((ROOT / file).read_text())["permissions"] == {"contents": "read"}
+
+
+def test_n_gram_drafts_on_a_gpu_are_made_there():
+    """`ngram` turns async scheduling off (docs/vllm.md)."""
+    for text in [(DEPLOY / file).read_text() for file in SERVERS]:
+        assert '"method": "ngram"' not in text
 
 
 @pytest.mark.parametrize("file", ["Dockerfile", "Dockerfile.sglang"])

@@ -33,7 +33,7 @@ def wheel(tmp_path_factory) -> Path:
     copy = tmp_path_factory.mktemp("source")
     for name in SOURCES:
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=WITHOUT_CACHES)
-    for name in ("LICENSE", "README.md", "pyproject.toml"):
+    for name in ("LICENSE", "NOTICE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, copy / name)
     for step in build_steps()[:2]:  # the others need the package index
         follow(step, copy)
@@ -58,6 +58,21 @@ def test_both_packages_are_built(wheel):
     assert {path.suffix for path in wheel.parent.iterdir()} == {".whl", ".gz"}
 
 
+def test_every_project_whose_figures_the_wheel_holds_is_in_the_notice(wheel):
+    """Figures in JSON have a `source`, which names a repository as OWNER/NAME."""
+    archive = zipfile.ZipFile(wheel)
+    names = [name for name in archive.namelist() if name.endswith(".json")]
+    text = " ".join(archive.read(name).decode() for name in names if "recipes.json" not in name)
+    text = re.sub(
+        r"config.json of [\w./-]+|benchmarks/validation", "", text
+    )  # of Hugging Face, ours
+    projects = set(re.findall(r"\b[A-Za-z]\w+/[A-Za-z][\w-]+\b", text))
+    projects |= {each for each in ("SpecDecode-Bench", "aiconfigurator") if each in text}
+    assert len(projects) >= 6
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    assert not [each for each in projects if each not in notice]
+
+
 @pytest.mark.long
 def test_the_page_s_other_steps_install_and_run_the_wheel(wheel):
     """From the package index, dependencies included."""
@@ -76,6 +91,7 @@ def test_holds_every_source_file_and_the_data(wheel):
             if path.suffix in DATA:
                 assert prefix + path.relative_to(ROOT).as_posix() in names
     assert any(name.endswith("/LICENSE") for name in names)
+    assert any(name.endswith("/NOTICE") for name in names)
 
 
 def test_works_without_the_source(installed, tmp_path):

@@ -24,11 +24,19 @@ def _environment() -> None:
     prepare_environment()
 
 
-def answers(command: str) -> tuple[bool, dict[str, str]]:
+def answers(
+    command: str, config: str | None = '{"adaptive_spec": {}}', *, trust: bool = False
+) -> tuple[bool, dict[str, str]]:
+    """The report for a command with this `--additional-config`."""
     from adaptive_spec.adapters.vllm.recipe import judge
 
-    report = judge(command)
-    return report.steered, dict(report.rows)
+    given = f" --additional-config '{config}'" if config else ""
+    text = command.partition("  #")
+    report = judge(f"{text[0]}{given}{''.join(text[1:])}", trust=trust)
+    rows: dict[str, str] = {}
+    for key, said in report.rows:
+        rows[key] = f"{rows[key]}; {said}" if key in rows else said
+    return report.steered, rows
 
 
 def configuration(command: str) -> Any:
@@ -42,10 +50,12 @@ def configuration(command: str) -> Any:
 def test_a_whole_command_is_understood(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("HF_TOKEN", "SOME_VARIABLE"):
-        monkeypatch.setenv(name, "")  # so that it is as before afterwards
+    monkeypatch.setenv("HF_TOKEN", "hf_own")
+    monkeypatch.setenv("VLLM_USE_V1", "")  # so that it is as before afterwards
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
     command = (
-        f"SOME_VARIABLE=1 HF_TOKEN=hf_abc vllm serve {models['target']} --max-model-len 256 \\\n"
+        "VLLM_USE_V1=1 HF_TOKEN=hf_abc HF_ENDPOINT=http://127.0.0.1:1 "
+        f"vllm serve {models['target']} --max-model-len 256 \\\n"
         f"  --enforce-eager --port 8123 {NGRAM}  # a comment"
     )
     steered, rows = answers(command)
@@ -53,7 +63,10 @@ def test_a_whole_command_is_understood(
     assert rows["steered"] == "K per request, and draft depth"
     assert rows["speculation"] == "ngram, Kmax 4, model runner V1"
     assert "cpu" in rows["engine"]
-    assert rows["environment"] == "SOME_VARIABLE=1 HF_TOKEN=..."
+    assert rows["environment"] == "VLLM_USE_V1=1"
+    assert rows["not taken over"] == "HF_ENDPOINT, HF_TOKEN"
+    assert os.environ["HF_TOKEN"] == "hf_own"
+    assert "HF_ENDPOINT" not in os.environ
 
 
 def test_without_speculation_nothing_is_steered(models: dict[str, Path]) -> None:
@@ -80,10 +93,10 @@ def test_a_pair_with_which_vllms_output_is_wrong_is_refused(
     assert "refused" not in answers(command)[1]
     made = recipe._configuration
 
-    def in_a_pipeline(given: Any) -> Any:
-        config, left_over = made(given)
+    def in_a_pipeline(*given: Any, **more: Any) -> Any:
+        config, *rest = made(*given, **more)
         config.parallel_config.pipeline_parallel_size = 2
-        return config, left_over
+        return config, *rest
 
     monkeypatch.setattr(recipe, "_configuration", in_a_pipeline)
     steered, rows = answers(f"{command} --no-async-scheduling")
@@ -185,8 +198,8 @@ def test_it_says_whether_drafts_can_be_looked_up(
     drafts |= {"model": str(models["eagle"])} if method == "eagle" else {}
     _, rows = answers(
         f"vllm serve {models['target']} --max-model-len 256 --enforce-eager --max-num-seqs 8 "
-        f"--speculative-config '{json.dumps(drafts)}' "
-        """--additional-config '{"adaptive_spec": {"second_source": {}}}'"""
+        f"--speculative-config '{json.dumps(drafts)}'",
+        '{"adaptive_spec": {"second_source": {}}}',
     )
     assert rows["second source"].startswith(says)
 
@@ -248,11 +261,11 @@ def test_a_model_of_a_known_recipe_is_answered_without_a_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    drafts = '{"method": "eagle3", "model": "SOME/HEAD", "num_speculative_tokens": 3}'
+    drafts = '{"method": "eagle3", "model": "SOME/HEAD", "num_speculative_tokens": 5}'
     command = f"vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config '{drafts}'"
     steered, rows = answers(command)
     assert steered
-    assert rows["steered"] == "eagle3, Kmax 3: K per request, and draft depth"
+    assert rows["steered"] == "eagle3, Kmax 5: K per request, and draft depth"
     assert "Hopper: K per request" in rows["full graphs, 0.33.0"]
     assert "on this machine" in rows["note"]
     with pytest.raises(ConfigError, match="makes no configuration"):
@@ -262,16 +275,84 @@ def test_a_model_of_a_known_recipe_is_answered_without_a_network(
 def test_variables_under_which_vllm_refuses_are_said(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("VLLM_CPU_KVCACHE_SPACE", "HF_TOKEN"):
-        monkeypatch.setenv(name, os.environ.get(name, ""))  # so that it is as before afterwards
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", os.environ.get("VLLM_CPU_KVCACHE_SPACE", ""))
     command = f"vllm serve {models['target']} --max-model-len 1048576 {NGRAM}"
     with pytest.raises(ConfigError, match=r"machine: .*is greater than the derived"):
         answers(command)
     command = f"export VLLM_CPU_KVCACHE_SPACE=1 HF_TOKEN=hf_abc\n{command}"
-    with pytest.raises(
-        ConfigError, match=r"with VLLM_CPU_KVCACHE_SPACE=1 HF_TOKEN=\.\.\.: .*great"
-    ):
+    with pytest.raises(ConfigError, match=r"with VLLM_CPU_KVCACHE_SPACE=1: .*great"):
         answers(command)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (None, "nothing: no configuration of the plugin; with --additional-config"),
+        ('{"other": 1}', "nothing: no configuration of the plugin"),
+        ('{"adaptive_spec": {"mode": "shadow"}}', "nothing: mode shadow only records decisions"),
+    ],
+)
+def test_it_says_what_will_happen_and_what_could(
+    models: dict[str, Path], config: str | None, said: str
+) -> None:
+    steered, rows = answers(f"vllm serve {models['target']} --max-model-len 256 {NGRAM}", config)
+    assert not steered
+    assert rows["steered"].startswith(said)
+    assert rows["steered"].endswith(": K per request, and draft depth")
+
+
+def test_what_names_code_is_dropped_unless_it_is_trusted(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose repository has code, and options that import a module."""
+    mark = tmp_path / "ran"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "planted.py").write_text(f"open({str(mark)!r}, 'a').write('x')\nclass C: pass\n")
+    settings = json.loads((models["target"] / "config.json").read_bytes())
+    settings["auto_map"] = {"AutoConfig": "configuration_planted.Planted"}
+    settings["model_type"] = "planted"
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(settings))
+    (model / "configuration_planted.py").write_text(
+        f"open({str(mark)!r}, 'a').write('x')\nfrom transformers import LlamaConfig\n"
+        "class Planted(LlamaConfig):\n    model_type = 'planted'\n"
+    )
+    with pytest.raises(ConfigError, match="makes no configuration"):
+        answers(f"vllm serve {model} --trust-remote-code --skip-tokenizer-init {NGRAM}")
+    command = f"vllm serve {models['target']} --max-model-len 256 {NGRAM}"
+    file = tmp_path / "server.yaml"
+    file.write_text("worker-extension-cls: planted.C\n")
+    steered, rows = answers(
+        f"{command} --trust-remote-code --middleware planted.C --logits_processors planted.C "
+        f"--config {file}",
+        '{"adaptive_spec": {"policy": "planted:C"}}',
+    )
+    assert steered
+    assert rows["dropped"].startswith(
+        "--logits-processors, --middleware, --trust-remote-code, --worker-extension-cls: "
+    )
+    assert "policy planted:C, which is code" in rows["dropped"]
+    one = {"kv_connector": "C", "kv_connector_module_path": "planted", "kv_role": "kv_both"}
+    several = {"kv_connector": "MultiConnector", "kv_role": "kv_both"} | {
+        "kv_connector_extra_config": {"connectors": [one]}
+    }
+    for connector in (one, several):
+        with pytest.raises(ConfigError, match=r"dropped, .*kv_connector_module_path of --kv-tra"):
+            answers(f"{command} --kv-transfer-config '{json.dumps(connector)}'")
+    assert not mark.exists()
+    steered, rows = answers(f"{command} --trust-remote-code", trust=True)
+    assert steered
+    assert "dropped" not in rows
+    assert not mark.exists()
+
+
+def test_another_scheduler_is_refused_as_the_server_does(models: dict[str, Path]) -> None:
+    steered, rows = answers(
+        f"vllm serve {models['target']} --max-model-len 256 {NGRAM} --scheduler-cls a.B"
+    )
+    assert not steered
+    assert rows["refused"].startswith("--scheduler-cls a.B: the plugin brings its own")
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,26 @@ def test_a_configuration_without_our_key_is_made_without_our_code() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
 
 
+def test_a_wrong_key_is_logged_at_the_start() -> None:
+    code = (
+        "import types, sys, logging\n"
+        "import adaptive_spec.adapters.vllm.plugin as plugin\n"
+        "class EngineArgs:\n"
+        "    additional_config = {'adaptive-spec': {'mode': 'on'}}\n"
+        "    def create_engine_config(self): return 'made by vLLM'\n"
+        "for name in ('vllm', 'vllm.engine', 'vllm.engine.arg_utils'):\n"
+        "    sys.modules[name] = types.ModuleType(name)\n"
+        "sys.modules['vllm.engine.arg_utils'].EngineArgs = EngineArgs\n"
+        "plugin.register()\n"
+        "assert EngineArgs().create_engine_config() == 'made by vLLM'\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if "ADAPTIVE_SPEC" not in key}
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=60, env=environment, capture_output=True
+    )
+    assert done.stderr.decode().startswith("adaptive_spec: nothing reads the key 'adaptive-spec'")
+
+
 def test_a_policy_for_greedy_drafts_is_refused_before_an_engine_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

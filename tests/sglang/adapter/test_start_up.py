@@ -123,6 +123,15 @@ def test_refusals_are_one_line_and_never_raised(
     assert "\n" not in line
 
 
+def test_a_misspelt_variable_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("ADAPTIVE_SPEC_CONFIG", raising=False)
+    monkeypatch.setenv("ADAPTIVE_SPEC_CONFIGURATION", "file.json")
+    plugin.register()
+    assert "nothing reads the variable ADAPTIVE_SPEC_CONFIGURATION" in caplog.text
+
+
 def test_doctor_says_what_is_installed_and_enabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

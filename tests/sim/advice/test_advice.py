@@ -458,7 +458,7 @@ SPEEDS = {1: {0: 100.0, 1: 120.0, 2: 140.0}, 4: {0: 400.0, 1: 390.0, 2: 380.0}}
     [
         ("vllm", "--additional-config", '"num_speculative_tokens_per_batch_size": [[1, 2, 2], '),
         ("sglang", "SGLANG_PLUGINS", "--speculative-adaptive-config"),
-        ("trtllm", "TLLM_ADAPTIVE_SPEC", "draft_len_schedule: {2: 2}"),
+        ("tensorrt-llm", "TLLM_ADAPTIVE_SPEC", "draft_len_schedule: {2: 2}"),
     ],
 )
 def test_the_engine_decides_whose_lines_are_printed(engine, ours, own):

@@ -57,7 +57,8 @@ def test_logits_of_every_verified_token_cross_the_memory() -> None:
 def test_an_engine_can_be_named_in_a_roofline() -> None:
     named = hardware_profile("roofline:h100:llama-3.1-8b:trtllm")
     assert named.overhead != hardware_profile("roofline:h100:llama-3.1-8b").overhead
-    with pytest.raises(ConfigError, match="trtllm"):
+    assert hardware_profile("roofline:h100:llama-3.1-8b:tensorrt-llm").overhead == named.overhead
+    with pytest.raises(ConfigError, match="tensorrt-llm"):
         hardware_profile("roofline:h100:llama-3.1-8b:unheard-of")
 
 
