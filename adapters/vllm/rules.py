@@ -264,9 +264,9 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "sleep mode, pause, reload of weights",
         SUPPORTED,
-        "steps across a pause give no time sample; after `set_weight_version`, `reload_weights` and "
-        "`finish_weight_update` the policy starts over, after a LoRA adapter loaded in place it "
-        "does not",
+        "steps across a pause give no time sample; after `set_weight_version`, `reload_weights` "
+        "and `finish_weight_update` the policy starts over, after a LoRA adapter loaded in place "
+        "it does not",
         "test_interplay: pause, and each of these calls; sleep levels 1 and 2 need a GPU",
     ),
     Rule(
