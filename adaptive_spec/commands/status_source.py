@@ -28,6 +28,7 @@ ADMIN_VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
 TIMEOUT_SECONDS = 5.0
 """For the whole answer."""
 _MOST_BYTES = 1 << 24
+_MOST_ENGINES = 1024
 
 MOST_DRAFT_TOKENS = 1024
 """Largest Kmax that is shown: a row for each K."""
@@ -128,6 +129,8 @@ class StatusSource:
             raise DataError(f"{self._url}: HTTP {status}: {hint}")
         engines = _decoded(body, self._url).get("engines")
         try:
+            if len(engines or ()) > _MOST_ENGINES:
+                raise ValueError
             return {str(each["engine"]): dict(each[part]) for each in engines or ()}
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._url}: not a status of adaptive-spec") from error
