@@ -275,6 +275,8 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         entropy: [B, Kmax] entropy of the draft distributions in nats, likewise.
         lookup_agreed: [B] leading drafts of the look-up, verified or not, that are what the step
             emitted; None where the engine has one source of drafts.
+        prompt_batches: requests, prompt tokens and seconds of each batch of prompts alone that
+            ended since the step before; for records only.
     """
 
     step: int
@@ -293,6 +295,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     confidence: FloatArray | None = None
     entropy: FloatArray | None = None
     lookup_agreed: IntArray | None = None
+    prompt_batches: tuple[tuple[int, int, float], ...] = ()
 
 
 class FinishedStep(msgspec.Struct, frozen=True, eq=False):

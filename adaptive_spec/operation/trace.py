@@ -41,6 +41,8 @@ Optional columns:
 ``entropy``          entropy of the draft distribution in nats, likewise
 ``late_confidence``  confidence that came with the outcome, too late for the plan
 ``late_entropy``     likewise
+``prompt_batches``   requests, prompt tokens and seconds of each batch of prompts alone since the
+                     step before, where the engine runs prompts in batches of their own
 ``shared_seconds``   seconds of other work that the step cost, where there was some
 ``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
@@ -273,6 +275,11 @@ def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, An
         columns["task"] = context.task.tolist()
     if np.isfinite(context.tpot_target).any():
         columns["tpot_target"] = _nullable(context.tpot_target, 6)
+    if outcome.prompt_batches:
+        columns["prompt_batches"] = [
+            (requests, tokens, round(seconds, 7))
+            for requests, tokens, seconds in outcome.prompt_batches
+        ]
     if context.shared_seconds:
         columns["shared_seconds"] = round(context.shared_seconds, 9)
     if context.opted_out is not None and context.opted_out.any():

@@ -87,8 +87,9 @@ class Predictor:
                 worlds[f"{half}: {change.name}"] = change.of(worlds[half])
         self._runs = Runs(worlds)
         self._none, self._warm = setups.no_speculation(), setups.warm_zero()
-        self._static = [setups.static(k, seen.engine) for k in range(1, seen.kmax + 1)]
-        self._ours = setups.ours(seen.kmax, seen.engine)
+        of = seen.engine, whole.traffic.drafter.name
+        self._static = [setups.static(k, *of) for k in range(1, seen.kmax + 1)]
+        self._ours = setups.ours(seen.kmax, *of)
         self._present = [] if present is None else [present]
 
     def predict(self, resamplings: int, *, complete: bool) -> Advice:
