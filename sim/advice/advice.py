@@ -20,11 +20,10 @@ from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, recorded_world
 from adaptive_spec.sim.hardware.from_trace import (
     LARGEST_FIT_ERROR,
     TraceFit,
-    by_speed,
     drafted_alike,
     read_timed_steps,
 )
-from adaptive_spec.sim.step_trace import RecordedTrace, Source, find_trace
+from adaptive_spec.sim.step_trace import Source, find_trace
 
 FIRST_LOOK = 2
 """Resamplings behind the first answer."""
@@ -65,22 +64,6 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
                 self.advice, verdict=verdict, predictions=[], what_if=[], by_clients=[]
             )
         return msgspec.structs.replace(self.advice, verdict=verdict)
-
-
-def servers(trace: RecordedTrace) -> list[RecordedTrace]:
-    """Return the traces of the servers that recorded, apart where their speeds differ.
-
-    Processes with too few steps to tell are left out then.
-    """
-    if len(trace.processes) < 2:
-        return [trace]
-    try:
-        groups = by_speed(read_timed_steps(trace, one_depth=True))
-    except DataError:
-        return [trace]
-    if len(groups) < 2:
-        return [trace]
-    return [trace.only(names) for _, names in groups]
 
 
 def predict(

@@ -99,14 +99,13 @@ def advise(context: typer.Context, options: AdviseOptions) -> None:
 
     Example: adaptive-spec advise TRACES --gpus 8 --html advice.html
     """
-    from adaptive_spec.sim.advice.advice import servers
     from adaptive_spec.sim.commands.advice_page import advice_page
     from adaptive_spec.sim.commands.advice_screen import print_advice
-    from adaptive_spec.sim.step_trace import find_trace
+    from adaptive_spec.sim.hardware.from_trace import servers
 
     del context
     places = _places(options.traces or [], options.server, options.key)
-    apart = servers(find_trace(places))
+    apart = servers(places)
     advices: list[Advice] = []
     stopped = False
     for number, trace in enumerate(apart, start=1):

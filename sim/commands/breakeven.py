@@ -36,11 +36,14 @@ def breakeven(
     from adaptive_spec.errors import DataError
     from adaptive_spec.policies.planning.break_even_table import BreakEven
     from adaptive_spec.sim.break_even import break_even
+    from adaptive_spec.sim.hardware.from_trace import servers
     from adaptive_spec.sim.policy_choice import parse_policy
 
     found: dict[str, BreakEven | None]
     if Path(source).exists():
-        found = {"0": break_even(Path(source), parse_policy(policy))}
+        apart, choice = servers(Path(source)), parse_policy(policy)
+        names = ["0"] if len(apart) == 1 else [trace.name for trace in apart]
+        found = {n: break_even(trace, choice) for n, trace in zip(names, apart, strict=True)}
     else:
         answers = StatusSource(source, key=key).read_break_even()
         try:

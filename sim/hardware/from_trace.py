@@ -34,7 +34,7 @@ from adaptive_spec.sim.hardware.profile_file import (
     HardwareProfile,
     MeasuredDraft,
 )
-from adaptive_spec.sim.step_trace import RecordedStep, Source, find_trace
+from adaptive_spec.sim.step_trace import RecordedStep, RecordedTrace, Source, find_trace
 from adaptive_spec.step import FloatArray, Mode
 
 _KNOTS = (
@@ -145,26 +145,46 @@ def profile_from_trace(
         DataError: no steps, or steps that cannot tell apart what the profile needs.
         ConfigError: a line that is no step record.
     """
-    trace = find_trace(source)
+    trace = one_server(source)
     steps = read_timed_steps(trace)
-    apart = by_speed(steps)
-    if len(apart) > 1:
-        named = "; ".join(f"{', '.join(group)}: x {time:.2f}" for time, group in apart)
-        raise DataError(
-            f"{trace.name}: servers of different speed, make a profile of each; step times {named}"
-        )
     said = f"fitted to {len(steps.seconds)} steps of {trace.name}"
     return fit_profile(steps, name=name, source=said, drafter=drafter)
 
 
-def by_speed(steps: TimedSteps) -> list[tuple[float, list[str]]]:
+def servers(source: Source) -> list[RecordedTrace]:
+    """Return the traces of the servers that recorded, apart where their speeds differ.
+
+    Processes with too few steps to tell are left out then.
+    """
+    trace = find_trace(source)
+    return [trace.only(names) for _, names in _by_speed(trace)] or [trace]
+
+
+def one_server(source: Source) -> RecordedTrace:
+    """Return the trace. Raises DataError for servers of different speed, which it names."""
+    trace = find_trace(source)
+    groups = _by_speed(trace)
+    if groups:
+        named = "; ".join(f"{', '.join(names)}: x {time:.2f}" for time, names in groups)
+        raise DataError(
+            f"{trace.name}: servers of different speed; take the segments of one. Step times of "
+            f"{named}"
+        )
+    return trace
+
+
+def _by_speed(trace: RecordedTrace) -> list[tuple[float, list[str]]]:
     """Return the recording processes by how long their steps take, those of alike speed together.
 
     Returns:
         For each group the time of its steps, relative to that of the fastest, and its processes;
-        empty where too few steps tell.
+        empty where all are alike, or too few steps tell.
     """
-    if len(steps.sources) < 2:
+    if len(trace.processes) < 2:
+        return []
+    try:
+        steps = read_timed_steps(trace, one_depth=True)
+    except DataError:
         return []
     ratios = steps.seconds / _best_fit(steps).predicted
     paces = []
@@ -177,7 +197,7 @@ def by_speed(steps: TimedSteps) -> list[tuple[float, list[str]]]:
         if not groups or pace > groups[-1][0] * (1.0 + LARGEST_FIT_ERROR):
             groups.append((pace, []))
         groups[-1][1].append(name)
-    return [(pace / groups[0][0], names) for pace, names in groups]
+    return [(pace / groups[0][0], names) for pace, names in groups] if len(groups) > 1 else []
 
 
 def fit_profile(

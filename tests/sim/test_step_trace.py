@@ -15,13 +15,15 @@ from typer.testing import CliRunner
 from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.errors import AdaptiveSpecError, DataError
 from adaptive_spec.sim.acceptance.files import load_acceptance
-from adaptive_spec.sim.advice.advice import servers
 from adaptive_spec.sim.advice.kept import prediction_path
 from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.explain import switches
 from adaptive_spec.sim.fit.sources import read_source
-from adaptive_spec.sim.hardware.from_trace import profile_from_trace, read_timed_steps
+from adaptive_spec.sim.hardware.from_trace import profile_from_trace, read_timed_steps, servers
 from adaptive_spec.sim.load.step_trace import read_step_trace
+from adaptive_spec.sim.off_policy.evaluation import evaluate
 from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
+from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.step_trace import find_trace, read_steps
 from tests.refused import refused
 from tests.sim.recorded_steps import NAME, step_row, write_steps
@@ -231,8 +233,18 @@ def test_servers_of_different_speed_are_told_apart(tmp_path: Path) -> None:
     alike, slow = servers(find_trace(tmp_path))
     assert alike.processes == [str(tmp_path / "steps-1"), str(tmp_path / "steps-2")]
     assert slow.processes == [str(tmp_path / "steps-3")]
-    with refused(DataError, "servers of different speed", "steps-1: x 1.00", "steps-3: x "):
-        profile_from_trace(tmp_path, name="both")
+    goodput = parse_policy("goodput")
+    for read in (
+        lambda: profile_from_trace(tmp_path, name="both"),
+        lambda: switches(tmp_path, goodput),
+        lambda: evaluate(tmp_path, [goodput]),
+    ):
+        with refused(DataError, "servers of different speed", "steps-1", "steps-3: x "):
+            read()
+    done = CliRunner().invoke(with_installed_commands(), ["breakeven", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("Best: K") == 2
+    assert all(f"steps-{number}" in done.stdout for number in (1, 2, 3))
 
 
 def test_each_of_two_servers_gets_its_advice(

@@ -99,6 +99,17 @@ def test_drafter_passes_fall_with_depth(engine: Any) -> None:
     assert passes[0] == pytest.approx(1.0), "OFF-warm keeps the drafter's one pass"
 
 
+def test_nothing_is_drafted_for_requests_of_one_token(engine: Any) -> None:
+    from switchable_policies import FixedPolicy
+
+    engine.controller.policy = FixedPolicy(KMAX)
+    before = engine.drafter_passes
+    steps: list[int] = []
+    engine.run(few(16, max_tokens=1), steps.append)
+    # OFF-warm: the pass that reads the prompt, for whom finds it in the prefix cache.
+    assert engine.drafter_passes - before <= len(steps)
+
+
 @pytest.mark.parametrize("name", ["RaisingPolicy", "NonsensePolicy", "SleepingPolicy"])
 def test_a_broken_policy_costs_nothing_but_its_gain(
     engine: Any, reference: dict[str, Any], said: Any, monkeypatch: pytest.MonkeyPatch, name: str
