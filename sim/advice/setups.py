@@ -128,6 +128,11 @@ def native(engine: str, speeds: Speeds, without_drafter: Speeds) -> list[SetUp]:
     return [vllm_table(speeds)]
 
 
+def varies_k(engine: str, drafter: str) -> bool:
+    """Return whether the engine itself has a K by load; SGLang has for EAGLE and MTP only."""
+    return engine != "sglang" or drafter not in (*LOOK_UPS, "draft_model")
+
+
 def vllm_table(speeds: Speeds) -> SetUp:
     """K by batch size with the best K of each load, the drafter warm at K = 0."""
     table = [list(row) for row in tuned_table(speeds)]
