@@ -147,9 +147,9 @@ def masked_operators(shelf: Any) -> Iterator[None]:
 
 
 def mixed(loras: Sequence[Any]) -> list[Job]:
-    """Each text with each adapter, all in one batch."""
+    """Each text with each adapter, from its prompt on in the same steps."""
     return [
-        Job(f"{place}-{number}", text, place, {"max_tokens": 40}, lora=lora)
+        Job(f"{place}-{number}", text, number, {"max_tokens": 40}, lora=lora)
         for number, text in enumerate(TEXTS)
         for place, lora in enumerate(loras)
     ]
