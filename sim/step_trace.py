@@ -203,7 +203,7 @@ class _Last:
     k: int
 
     def fits(self, context: int, k: int) -> bool:
-        return abs(context - self.context) <= max(k, self.k) + 1
+        return abs(context - self.context) <= 2 * max(k, self.k) + 1
 
 
 class _RequestNumbers:
@@ -211,7 +211,7 @@ class _RequestNumbers:
 
     The context of a request grows by what it emits. Where that of an id does not, the row is that
     of the request whose context it continues, else of a new one. Engines that schedule ahead count
-    drafts before they are verified: a context is right within K.
+    drafts before they are verified: with two steps under way a context is right within 2 K.
     """
 
     def __init__(self) -> None:

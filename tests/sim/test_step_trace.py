@@ -158,7 +158,7 @@ def test_ids_that_clients_use_again_are_other_requests(tmp_path: Path) -> None:
     # An id of whichever request stands at its place: followed by context.
     placed = [row | {"ids": [f"place-{n}" for n in range(len(row["ids"]))]} for row in rows]
     assert observe(written(tmp_path / "placed", placed)).kinds[0].requests == pytest.approx(
-        own, rel=0.02
+        own, rel=0.06
     )
 
 
@@ -175,7 +175,7 @@ def test_a_context_that_shrinks_is_a_new_request_of_a_load(tmp_path: Path) -> No
 
 def test_contexts_that_count_drafts_ahead_are_of_one_request(tmp_path: Path) -> None:
     """As under asynchronous scheduling: drafts count until they are rejected."""
-    contexts = [100, 105, 103, 108, 106, 107, 109]
+    contexts = [100, 105, 110, 103, 108, 113, 106, 107]
     rows = [step_row(n, ["x"], [4], [0], contexts=[c]) for n, c in enumerate(contexts)]
     assert {n for step in read_steps(written(tmp_path, rows)) for n in step.requests} == {0}
 
