@@ -154,7 +154,7 @@ class RecordedTrace:
         Raises DataError naming the file, the step, and what is wrong.
         """
         process, before, source = -1, -1, ""
-        numbers = _RequestNumbers()
+        numbers, kmax = _RequestNumbers(), MOST_DRAFTS
         for segment in self.segments:
             for record in read_segment(segment):
                 try:
@@ -165,7 +165,14 @@ class RecordedTrace:
                 if step.step <= before or _process_of(segment) != source:
                     process, source = process + 1, _process_of(segment)
                     numbers.begin_process()
+                    kmax = MOST_DRAFTS
                 before = step.step
+                if step.capability is not None:
+                    kmax = step.capability.max_draft_tokens
+                if max(step.depth, *step.k, 0) > kmax:
+                    raise DataError(
+                        f"{segment.path}, step {step.step}: more drafts than Kmax {kmax}"
+                    )
                 step.process, step.source = process, source
                 step.requests = numbers.of(step)
                 yield step

@@ -214,6 +214,7 @@ def test_a_link_to_nothing_is_no_segment(odd_file: Path) -> None:
         ("batch_tokens", 1 << 62),
         ("prefill_tokens", 1 << 62),
         ("prompt_batches", [[1, 1 << 62, 1.0]]),
+        ("depth", 5),
         ("seconds", 1e308),
         ("now", 1e308),
     ],
