@@ -113,7 +113,7 @@ def advise(context: typer.Context, options: AdviseOptions) -> None:
         advices.append(found)
         if not options.json:
             if len(apart) > 1:
-                say(f"Server {number} of {len(apart)}, of another speed: {trace.name}", wrap=False)
+                say(f"Server {number} of {len(apart)}, as speeds differ: {trace.name}", wrap=False)
             print_advice(found, standard_output(), details=options.details)
         if options.html is not None:
             page = options.html

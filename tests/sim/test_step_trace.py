@@ -258,7 +258,7 @@ def test_each_of_two_servers_gets_its_advice(
     done = CliRunner().invoke(with_installed_commands(), ["advise", str(folder), *options])
     assert done.exit_code == 0, done.output
     for number in (1, 2):
-        assert f"Server {number} of 2, of another speed: {folder}/steps-{number}" in done.stdout
+        assert f"Server {number} of 2, as speeds differ: {folder}/steps-{number}" in done.stdout
         assert f"wrote {tmp_path}/advice-{number}.html" in done.stderr
         assert (tmp_path / f"advice-{number}.html").exists()
     assert done.stdout.count("Worth it?") == 2
