@@ -351,7 +351,9 @@ def read_segment(segment: Segment) -> Iterator[dict[str, Any]]:
             record = decoder.decode(line)
         except DECODE_ERRORS as error:
             if not line.endswith(b"\n"):
-                _LOG.warning("adaptive_spec: %s:%d: skipped, the line is cut", path, number)
+                _LOG.warning(
+                    "adaptive_spec: %r, line %d: skipped, the line is cut", str(path), number
+                )
                 return
             raise DataError(f"{path}:{number}: not a step record: {error}") from error
         if record.get("schema") != SCHEMA:

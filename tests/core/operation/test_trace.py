@@ -96,7 +96,7 @@ def test_a_cut_last_line_is_skipped_and_said(
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-30])
     assert len(list(read_trace(tmp_path))) == 4
-    assert f"{path}:5: skipped" in caplog.text
+    assert f"{str(path)!r}, line 5: skipped" in caplog.text
     write(tmp_path, 5).close(0.0)  # a process with the same number appends nothing to it
     assert len(list(read_trace(tmp_path))) == 4 + 5
 
