@@ -28,28 +28,39 @@ _MOST_NODES = 1_000_000
 _LARGEST_INTEGER = 1 << 63
 
 
-def read_small_file(
-    path: str | os.PathLike[str], most_bytes: int = 64 << 20, *, own: bool = False
-) -> bytes:
-    """Return the content of a regular file.
+def open_regular(path: str | os.PathLike[str], *, own: bool = False) -> BinaryIO:
+    """Open a regular file to read. What it is is looked at after it is open.
 
     Args:
         path: of the file.
-        most_bytes: largest size.
         own: only of this user or root, and not behind a link: in a folder that others share.
 
-    Raises OSError if the file cannot be read, is a pipe or a device, or is larger than
-    `most_bytes`.
+    Raises OSError if the file cannot be opened, or is a folder, a pipe or a device.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     handle = os.open(path, flags | os.O_NOFOLLOW if own else flags)
-    with os.fdopen(handle, "rb", closefd=True) as file:
+    try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         if own and found.st_uid not in (os.geteuid(), 0):
             raise OSError(errno.EPERM, "of another user")
-        content = file.read(min(found.st_size, most_bytes) + 1)  # allocates as much
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_small_file(
+    path: str | os.PathLike[str], most_bytes: int = 64 << 20, *, own: bool = False
+) -> bytes:
+    """Return the content of a regular file of at most so many bytes.
+
+    Raises OSError as `open_regular` does, and for a larger file.
+    """
+    with open_regular(path, own=own) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(min(size, most_bytes) + 1)  # allocates as much
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes} bytes")
     return content
@@ -68,10 +79,10 @@ _OTHERS = {b"PAR1": "Parquet", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd"
 def open_lines(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file of lines, plain or gzip; the first bytes tell, not the name.
 
-    Raises OSError if it cannot be opened, or is of another packed format.
+    Raises OSError as `open_regular` does, or if it is of another packed format.
     """
-    with Path(path).open("rb") as raw:
-        start = raw.peek(4)[:4]
+    with open_regular(path) as raw:
+        start = cast(io.BufferedReader, raw).peek(4)[:4]
         if kind := _OTHERS.get(start):
             raise OSError(errno.EINVAL, f"a {kind} file; only text is read, plain or gzip")
         if start.startswith(_GZIP):

@@ -146,6 +146,8 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         entropy: [B, Kmax] entropy of the draft distribution in nats; nan and None as above.
         waiting: requests in the queue.
         prefill_tokens: prompt tokens that share this step.
+        prompt_possible: drafts that the requests whose prompts may run in this step can use at most
+            once these have ended, 0..Kmax; None where the engine does not say.
         kv_free_tokens: free tokens of the KV pool.
         kv_total_tokens: size of the KV pool in tokens.
         kv_draft_limit: [B] drafts for which the engine finds KV blocks in this step without
@@ -178,6 +180,7 @@ class StepContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     entropy: FloatArray | None = None
     waiting: int = 0
     prefill_tokens: int = 0
+    prompt_possible: int | None = None
     kv_free_tokens: int = 1 << 40
     kv_total_tokens: int = 1 << 40
     kv_draft_limit: IntArray | None = None
@@ -275,6 +278,8 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         entropy: [B, Kmax] entropy of the draft distributions in nats, likewise.
         lookup_agreed: [B] leading drafts of the look-up, verified or not, that are what the step
             emitted; None where the engine has one source of drafts.
+        prompt_batches: requests, prompt tokens and seconds of each batch of prompts alone that
+            ended since the step before; for records only.
     """
 
     step: int
@@ -293,6 +298,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     confidence: FloatArray | None = None
     entropy: FloatArray | None = None
     lookup_agreed: IntArray | None = None
+    prompt_batches: tuple[tuple[int, int, float], ...] = ()
 
 
 class FinishedStep(msgspec.Struct, frozen=True, eq=False):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from adaptive_spec.errors import DataError
@@ -11,9 +9,10 @@ from adaptive_spec.policies.planned import PlannedPolicy
 from adaptive_spec.policies.planning.break_even_table import BreakEven
 from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace, learn_step
 from adaptive_spec.sim.policy_choice import PolicyChoice
+from adaptive_spec.sim.step_trace import Source
 
 
-def break_even(trace: Path, choice: PolicyChoice, seed: int = 0) -> BreakEven:
+def break_even(source: Source, choice: PolicyChoice, seed: int = 0) -> BreakEven:
     """Return the table of a policy that has learned the whole trace.
 
     Raises DataError or PolicyError naming the fault.
@@ -21,9 +20,10 @@ def break_even(trace: Path, choice: PolicyChoice, seed: int = 0) -> BreakEven:
     policy = choice.build(seed)
     if not isinstance(policy, PlannedPolicy):
         raise DataError(f"policy {choice.text!r} has no model of step times; try goodput")
-    for logged in LoggedTrace(trace).steps():
+    trace = LoggedTrace(source)
+    for logged in trace.steps():
         learn_step(policy, policy.plan(logged.context), logged)
     table = policy.break_even_table()
     if table is None:
-        raise DataError(f"{trace}: too few steps to learn step times from")
+        raise DataError(f"{trace.directory}: too few steps to learn step times from")
     return msgspec.structs.replace(table, now=table.most)

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,10 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.operation.why import sentence
 from adaptive_spec.policies.planned import PlannedPolicy
 from adaptive_spec.policies.planning.planner import is_ragged
+from adaptive_spec.sim.hardware.from_trace import one_server
 from adaptive_spec.sim.off_policy.logged_steps import LoggedStep, LoggedTrace, learn_step
 from adaptive_spec.sim.policy_choice import PolicyChoice
+from adaptive_spec.sim.step_trace import Source
 from adaptive_spec.step import Mode
 
 WINDOW = 200
@@ -103,7 +104,7 @@ class Switches:
     departs: int | None
 
 
-def switches(trace: Path, choice: PolicyChoice, seed: int = 0) -> Switches:
+def switches(trace: Source, choice: PolicyChoice, seed: int = 0) -> Switches:
     """Find the switches of the recorded server and of the policy replayed on its trace.
 
     Raises DataError or PolicyError naming the fault.
@@ -111,7 +112,7 @@ def switches(trace: Path, choice: PolicyChoice, seed: int = 0) -> Switches:
     found: tuple[list[Explained], list[Explained]] = [], []
     before: tuple[bool, bool] | None = None
     steps, departs = 0, None
-    for logged, mode, replay in _replayed(LoggedTrace(trace).steps(), choice, seed):
+    for logged, mode, replay in _replayed(_one_log(trace).steps(), choice, seed):
         steps += 1
         now = logged.record.mode in _OFF, mode in _OFF
         if departs is None and now[0] is not now[1]:
@@ -125,7 +126,7 @@ def switches(trace: Path, choice: PolicyChoice, seed: int = 0) -> Switches:
 
 
 def explain(
-    trace: Path,
+    trace: Source,
     choice: PolicyChoice,
     *,
     step: int | None = None,
@@ -145,14 +146,19 @@ def explain(
 
     Raises DataError or PolicyError naming the fault; DataError if the trace lacks the step.
     """
-    steps = LoggedTrace(trace).steps()
+    log = _one_log(trace)
+    steps = log.steps()
     for logged, mode, replay in _replayed(steps, choice, seed, window):
         reached = around is not None and replay.at(logged) >= around
         if reached or logged.record.step == step:
             explained = replay.explained(logged, mode)
             return replace(explained, afterwards=replay.afterwards(chain((logged,), steps)))
     wanted = f"step {step}" if around is None else f"step {around:g} s after the first"
-    raise DataError(f"{trace}: no {wanted} in which a request decodes")
+    raise DataError(f"{log.directory}: no {wanted} in which a request decodes")
+
+
+def _one_log(source: Source) -> LoggedTrace:
+    return LoggedTrace(one_server(source))
 
 
 def _replayed(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,13 +17,17 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.operation.trace import read_segment, read_trace
+from adaptive_spec.operation.trace import Segment, find_segments, read_segment
 from adaptive_spec.step import Capability, IntArray, Mode, StepOutcome
 
+MOST_DRAFTS = 254
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-Counts = list[Count]
-Drafts = Annotated[int, msgspec.Meta(ge=0, le=254)]
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+Requests = Annotated[int, msgspec.Meta(ge=0, le=1 << 16)]
+Drafts = Annotated[int, msgspec.Meta(ge=0, le=MOST_DRAFTS)]
 """Of a request in a step; acceptance data hold no more."""
+Seconds = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
+Counts = list[Tokens]
 Signal = list[Annotated[list[float | None], msgspec.Meta(max_length=254)]]
 """A value per request and draft position; null where unknown."""
 
@@ -34,17 +39,23 @@ _PER_REQUEST = (
 
 
 class RecordedStep(msgspec.Struct, kw_only=True):
-    """One step of a trace; columns as in the format, `process` numbers the recording processes."""
+    """One step of a trace; columns as in the format.
+
+    Attributes:
+        process: number of the recording process.
+        source: its folder and name.
+        requests: number of each request in the trace, by first appearance; -1 without an id.
+    """
 
     step: Count
-    now: float
+    now: Seconds
     mode: Mode
     depth: Drafts
-    seconds: float | None
-    batch_size: Count
-    batch_tokens: Count
-    context_tokens: Count
-    prefill_tokens: Count
+    seconds: Seconds | None
+    batch_size: Requests
+    batch_tokens: Tokens
+    context_tokens: Tokens
+    prefill_tokens: Tokens
     waiting: Count
     kv_free_tokens: Count
     ids: list[str]
@@ -54,23 +65,28 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     available: Counts | None = None
     possible: Counts | None = None
     contexts: Counts | None = None
-    engine_k: Count | None = None
+    engine_k: Drafts | None = None
     propensity: list[Annotated[float, msgspec.Meta(gt=0, le=1.000001)]] | None = None
     planned_k: Counts | None = None
     temperature: list[float] | None = None
     task: list[Annotated[int, msgspec.Meta(ge=-1, le=1 << 31)]] | None = None
     tpot_target: list[float | None] | None = None
-    shared_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    shared_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     opted_out: list[bool] | None = None
     confidence: Signal | None = None
     entropy: Signal | None = None
     late_confidence: Signal | None = None
+    prompt_batches: list[tuple[Requests, Tokens, Seconds]] = []
     capability: Capability | None = None
     kv_total_tokens: Count | None = None
     task_names: dict[str, str] | None = None
     process: int = 0
+    source: str = ""
+    requests: list[int] = []
 
     def __post_init__(self) -> None:
+        if self.capability is not None and self.capability.max_draft_tokens > MOST_DRAFTS:
+            raise ValueError(f"max_draft_tokens is above {MOST_DRAFTS}")
         for name in _PER_REQUEST:
             column = getattr(self, name)
             if column is not None and len(column) != len(self.ids):
@@ -110,60 +126,158 @@ class RecordedStep(msgspec.Struct, kw_only=True):
         )
 
 
-def read_steps(path: Path) -> Iterator[RecordedStep]:
-    """Yield the steps of a folder of segments, or of one segment, in order.
+@dataclass(frozen=True)
+class RecordedTrace:
+    """Segments of step traces, as they were when they were found. Reading it twice gives the same.
 
-    Raises DataError naming the file or folder, the step, and what is wrong.
+    Attributes:
+        name: the places that were named, for people.
+        segments: of each process in order.
     """
-    process, before = 0, -1
-    for record in read_trace(path) if path.is_dir() else read_segment(path):
-        try:
-            step = msgspec.convert(record, RecordedStep)
-        except msgspec.ValidationError as error:
-            raise DataError(f"{path}, step {record.get('step')}: {error}") from error
-        # Step numbers of a process ascend; another process has requests of its own.
-        process += step.step <= before
-        before = step.step
-        step.process = process
-        yield step
+
+    name: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def processes(self) -> list[str]:
+        """Folder and name of each process that recorded."""
+        return list(dict.fromkeys(map(_process_of, self.segments)))
+
+    def only(self, processes: Sequence[str]) -> RecordedTrace:
+        """Return the part that these processes recorded."""
+        own = tuple(each for each in self.segments if _process_of(each) in processes)
+        return RecordedTrace(", ".join(processes), own)
+
+    def steps(self) -> Iterator[RecordedStep]:
+        """Yield the steps in order.
+
+        Raises DataError naming the file, the step, and what is wrong.
+        """
+        process, before, source = -1, -1, ""
+        numbers, kmax = _RequestNumbers(), MOST_DRAFTS
+        for segment in self.segments:
+            for record in read_segment(segment):
+                try:
+                    step = msgspec.convert(record, RecordedStep)
+                except msgspec.ValidationError as error:
+                    raise DataError(f"{segment.path}, step {record.get('step')}: {error}") from None
+                # Step numbers of a process ascend; another process has requests of its own.
+                if step.step <= before or _process_of(segment) != source:
+                    process, source = process + 1, _process_of(segment)
+                    numbers.begin_process()
+                    kmax = MOST_DRAFTS
+                before = step.step
+                if step.capability is not None:
+                    kmax = step.capability.max_draft_tokens
+                if max(step.depth, *step.k, 0) > kmax:
+                    raise DataError(
+                        f"{segment.path}, step {step.step}: more drafts than Kmax {kmax}"
+                    )
+                step.process, step.source = process, source
+                step.requests = numbers.of(step)
+                yield step
 
 
-def read_request_steps(path: Path) -> Iterator[tuple[int, RecordedStep, int]]:
-    """Yield (request number, step, row of the request in it) of every request with an id.
+Source = RecordedTrace | Path | Sequence[Path]
+"""A trace, or folders and segments of it."""
 
-    Requests are numbered by first appearance; the same id in another process is another request.
-    Raises DataError as `read_steps` does.
+
+def find_trace(source: Source) -> RecordedTrace:
+    """Return the trace of these places. Raises DataError for a place without segments."""
+    if isinstance(source, RecordedTrace):
+        return source
+    places = [source] if isinstance(source, Path) else source
+    found: dict[Path, Segment] = {}
+    for place in places:
+        segments = find_segments(place)
+        if not segments:
+            raise DataError(f"{place}: a folder without steps-*.jsonl, also in its folders")
+        found.update((segment.path, segment) for segment in segments)
+    return RecordedTrace(", ".join(map(str, places)), tuple(found.values()))
+
+
+def _process_of(segment: Segment) -> str:
+    path = segment.path
+    return str(path.with_name(path.name.partition(".")[0].rpartition("-")[0] or path.name))
+
+
+@dataclass(slots=True)
+class _Last:
+    """What is known of a request after a step: its number, context and largest K."""
+
+    number: int
+    context: int
+    k: int
+
+    def fits(self, context: int, k: int) -> bool:
+        return abs(context - self.context) <= 2 * max(k, self.k) + 1
+
+
+class _RequestNumbers:
+    """Numbers of requests by first appearance; clients use ids again.
+
+    The context of a request grows by what it emits. Where that of an id does not, the row is that
+    of the request whose context it continues, else of a new one. Engines that schedule ahead count
+    drafts before they are verified: with two steps under way a context is right within 2 K.
     """
-    number_of: dict[tuple[int, str], int] = {}
-    for step in read_steps(path):
+
+    def __init__(self) -> None:
+        self._of_id: dict[str, _Last] = {}
+        self._before: dict[int, _Last] = {}
+        """By context, those of the step before."""
+        self._found = 0
+
+    def begin_process(self) -> None:
+        self._of_id.clear()
+        self._before.clear()
+
+    def of(self, step: RecordedStep) -> list[int]:
+        """Return the number of each request; -1 without an id, which tells nobody apart."""
+        found, now = [-1] * len(step.ids), {}
         for row, name in enumerate(step.ids):
-            # Without an id the steps of different requests cannot be told apart.
-            if name:
-                number = number_of.setdefault((step.process, name), len(number_of))
+            if not name:
+                continue
+            k, last = step.k[row], self._of_id.get(name)
+            context = step.contexts[row] if step.contexts else last.context if last else 0
+            if last is None or not last.fits(context, k):
+                last = self._before.get(context) if last else None
+                if last is None or last.number in found:
+                    last = _Last(self._found, context, k)
+                    self._found += 1
+            found[row] = last.number
+            after = _Last(last.number, context + step.emitted[row], max(k, last.k))
+            self._of_id[name] = now[after.context] = after
+        self._before = now
+        return found
+
+
+def read_steps(source: Source) -> Iterator[RecordedStep]:
+    """Yield the steps of a trace in order. Raises DataError as `RecordedTrace.steps` does."""
+    return find_trace(source).steps()
+
+
+def read_request_steps(source: Source) -> Iterator[tuple[int, RecordedStep, int]]:
+    """Yield (request number, step, row of the request in it) of every request with an id."""
+    for step in read_steps(source):
+        for row, number in enumerate(step.requests):
+            if number >= 0:
                 yield number, step, row
 
 
 class TaskNames:
-    """Task labels by number, of each process of each source."""
+    """Task labels by number, of each process."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[int, int], dict[str, str]] = defaultdict(dict)
+        self._names: dict[int, dict[str, str]] = defaultdict(dict)
 
-    def read(self, source: int, step: RecordedStep) -> None:
+    def read(self, step: RecordedStep) -> None:
         """Take up the labels that a step names."""
         if step.task_names:
-            self._names[source, step.process].update(step.task_names)
+            self._names[step.process].update(step.task_names)
 
-    def of(self, source: int, step: RecordedStep, row: int) -> str:
+    def of(self, step: RecordedStep, row: int) -> str:
         """Return the label of a request; "" without one."""
         if step.task is None or step.task[row] < 0:
             return ""
         number = step.task[row]
-        return self._names[source, step.process].get(str(number), f"task {number}")
-
-
-def segment_folders(folder: Path) -> list[Path]:
-    """Return the folder, or its folders if it has no segments itself."""
-    if any(folder.glob("steps-*.jsonl")):
-        return [folder]
-    return sorted(each for each in folder.iterdir() if each.is_dir())
+        return self._names[step.process].get(str(number), f"task {number}")

@@ -24,6 +24,8 @@ _KEPT = 0.98
 """Share of the past that a step leaves: some 50 steps count."""
 _LEAST_BATCHES = 4.0
 """Batches of prompts from which their fixed time is known."""
+_MOST_UNTOLD = 64
+"""Batches that are kept for the record of the next decode step."""
 _LEAST_SPREAD = 0.05
 """Least relative variance of their tokens that separates the fixed time from the rest."""
 
@@ -41,6 +43,7 @@ class PromptSteps:
         self._sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 0.0)
         """Of batches: number, tokens, seconds, tokens squared, tokens times seconds."""
         self._prompts = self._steps = 0.0
+        self._untold = deque[tuple[int, int, float]](maxlen=_MOST_UNTOLD)
 
     def launched(self, now: float, *, under_way: int) -> None:
         """Note a batch of prompts that is about to run, with so many decode steps under way."""
@@ -54,6 +57,13 @@ class PromptSteps:
         if 0.0 < seconds < math.inf:
             new = (1.0, tokens, seconds, tokens * tokens, tokens * seconds)
             self._sums = tuple(_KEPT * a + b for a, b in zip(self._sums, new, strict=True))
+            self._untold.append((prompts, tokens, seconds))
+
+    def take_batches(self) -> tuple[tuple[int, int, float], ...]:
+        """Return requests, tokens and seconds of each batch since the last call."""
+        found = tuple(self._untold)
+        self._untold.clear()
+        return found
 
     def decoded(self) -> None:
         """Take up a decode step."""

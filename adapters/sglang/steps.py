@@ -21,6 +21,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from adaptive_spec.adapters.sglang.agreement import OWN_SCHEDULE, WATCHING, Agreement
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.context import ContextBuilder, RequestReader
@@ -364,7 +366,11 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
 
     def outcome_of(self, results: Reading) -> StepOutcome | None:
         """Return what a step did."""
-        return build_outcome(results, self._builder.slot_of)
+        outcome = build_outcome(results, self._builder.slot_of)
+        if outcome is None:
+            return None
+        batches = self._prompts.take_batches()
+        return msgspec.structs.replace(outcome, prompt_batches=batches) if batches else outcome
 
     def _sweep_if_many(self, batch: Any, controller: Controller) -> None:
         """Forget requests that left without a last result, such as aborted ones in the queue."""

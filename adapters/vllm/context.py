@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,9 @@ from adaptive_spec.adapters.vllm.text_matches import FEW, TextMatches
 from adaptive_spec.engines.hints import NO_CAP
 from adaptive_spec.engines.request_table import RequestRows, RequestTable
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepContext
+
+_MOST_LOOKED_AT = 64
+"""Requests of the queue whose tokens to go are looked at."""
 
 
 class Batch(NamedTuple):
@@ -200,6 +203,7 @@ class ContextBuilder:
             entropy=entropy,
             waiting=len(scheduler.waiting),
             prefill_tokens=self._prefill_tokens(len(requests), prompt_left),
+            prompt_possible=self._prompt_possible(prompts),
             kv_free_tokens=self.block_pool.get_num_free_blocks() * scheduler.block_size,
             kv_total_tokens=self._kv_total,
             kv_draft_limit=kv_draft_limit,
@@ -318,6 +322,17 @@ class ContextBuilder:
         if table is None:
             return self._kmax
         return int(table[min(max(batch_size, 1), len(table) - 1)])
+
+    def _prompt_possible(self, prompts: list[Any]) -> int:
+        """Return the most drafts that requests in their prompts, or about to start, can use."""
+        most = 0
+        # Who is overlooked far back in the queue has no drafts in its first step, nothing worse.
+        for request in chain(prompts, islice(self._scheduler.waiting, _MOST_LOOKED_AT)):
+            # The step gives the first token; the next one gives one more besides the drafts.
+            most = max(most, _to_go(request, ahead=False) - 2)
+            if most >= self._kmax:
+                return self._kmax
+        return most
 
     def _prefill_tokens(self, decoding: int, prompt_left: int) -> int:
         """Prompt tokens expected in the step: chunks under way and admissions, within budget.

@@ -17,6 +17,7 @@ import typer
 
 from adaptive_spec import __version__
 from adaptive_spec.bounded_read import decode_json, read_small_file
+from adaptive_spec.commands.terminal import console, print_json, print_text, run_on_terminal
 from adaptive_spec.config import KEY, Config, load_config_file, mistaken_names, parse_config
 from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.installed_parts import installed_parts
@@ -64,16 +65,20 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the console script."""
+    run_on_terminal(_run)
+
+
+def _run() -> None:
     try:
         words = sys.argv[1:] or ["--help"]
         if words[0] in ("tensorrt-llm", "tensorrt_llm"):
             words[0] = "trtllm"
         with_installed_commands()(words)
     except AdaptiveSpecError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_text(f"error: {error}", error=True)
         sys.exit(2)
     except MemoryError:
-        print("error: this takes more memory than there is", file=sys.stderr)
+        print_text("error: this takes more memory than there is", error=True)
         sys.exit(2)
 
 
@@ -96,9 +101,9 @@ def with_installed_commands() -> typer.Typer:
         else:
             app.command(name=point.name, rich_help_panel=panel)(command)
     for point, kept in clashes:
-        print(
+        print_text(
             f"warning: command {point.name!r} of {point.value} is left out: {kept} has this name",
-            file=sys.stderr,
+            error=True,
         )
     if _in_a_checkout():
         app.command(
@@ -186,7 +191,7 @@ def doctor(
         raise AdaptiveSpecError("doctor checks one source tree at a time; name only one")
     for source in sources:
         if json:
-            _print_json(source)
+            print_json(source)
         else:
             _print_source(source)
     if sources:
@@ -194,17 +199,17 @@ def doctor(
     if recipe is not None:
         judged = recipe_report(_text_of(recipe), trust=trust)
         if json:
-            _print_json(judged)
+            print_json(judged)
         else:
             _print_table(("recipe", "answer"), judged.rows)
         raise typer.Exit(0 if judged.steered else 1)
     report = examine()
     said, ready = verdict(report, engine)
     if json:
-        _print_json(report)
+        print_json(report)
     else:
         _print_report(report, features=features)
-        print(f"\n{said}")
+        print_text(f"\n{said}")
     raise typer.Exit(0 if ready else 1)
 
 
@@ -220,7 +225,7 @@ def policies(
 
     found = installed_policies()
     if json:
-        _print_json(found)
+        print_json(found)
         return
     ours = [policy for policy in found if policy.distribution == _DISTRIBUTION]
     groups = {
@@ -264,11 +269,11 @@ def config(
     loaded = _configuration(file)
     configured_policy(loaded)  # building the policy validates its options
     for sentence in unwritable(loaded):
-        print(f"warning: {sentence}", file=sys.stderr)
+        print_text(f"warning: {sentence}", error=True)
     if json:
-        _print_json(loaded)
+        print_json(loaded)
     else:
-        print(msgspec.yaml.encode(loaded).decode(), end="")
+        print_text(msgspec.yaml.encode(loaded).decode().rstrip("\n"))
 
 
 @app.command(name="new-policy", rich_help_panel=EXTEND)
@@ -361,13 +366,13 @@ def _print_report(report: Report, *, features: bool) -> None:
                 [(row.feature, row.support, row.rule) for row in engine.interplay],
             )
     for problem in report.problems:
-        print(f"\nproblem: {problem}")
+        print_text(f"\nproblem: {problem}")
 
 
 def _print_source(report: SourceReport) -> None:
     _print_table(("route", "relied on", "file", "found"), report.rows)
     for route, state in report.routes.items():
-        print(f"{route}: {state}")
+        print_text(f"{route}: {state}")
 
 
 def _switches(report: Report) -> list[tuple[str, str]]:
@@ -384,13 +389,8 @@ def _switches(report: Report) -> list[tuple[str, str]]:
     return [("ADAPTIVE_SPEC_CONFIG", state), *engines]
 
 
-def _print_json(value: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
-
-
 def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -399,4 +399,4 @@ def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> N
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
-    Console().print(table)
+    console().print(table)

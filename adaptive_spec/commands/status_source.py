@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from adaptive_spec.bounded_read import decode_json, read_small_file
+from adaptive_spec.commands.terminal import printable
 from adaptive_spec.errors import DataError
 
 PATH = "/v1/adaptive_spec"
@@ -27,7 +28,7 @@ ADMIN_VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
 TIMEOUT_SECONDS = 5.0
 """For the whole answer."""
 _MOST_BYTES = 1 << 24
-_MOST_CHARACTERS = 300
+_MOST_ENGINES = 1024
 
 MOST_DRAFT_TOKENS = 1024
 """Largest Kmax that is shown: a row for each K."""
@@ -38,16 +39,23 @@ Status = dict[str, Any]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-def printable(text: object) -> str:
-    """Return a text without control characters, which a terminal would obey, in at most a line."""
-    return "".join(each if each.isprintable() else "�" for each in str(text)[:_MOST_CHARACTERS])
-
-
 def _is_this_machine(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def server_url(place: str) -> str:
+    """Return the URL of a server's statuses; "" where the place is none, but a file or folder."""
+    if len(place) < 256 and not Path(place).exists():
+        if place.isascii() and place.isdigit():
+            place = f"http://localhost:{place}"
+        elif _HOST_PORT.fullmatch(place):
+            place = f"http://{place}"
+    if not place.lower().startswith(("http://", "https://")):
+        return ""
+    return place.rstrip("/").removesuffix(PATH).removesuffix("/v1") + PATH
 
 
 class StatusSource:
@@ -69,17 +77,8 @@ class StatusSource:
     ) -> None:
         self._key = key or os.environ.get(KEY_VARIABLE, "")
         self._admin = admin
-        self._url = ""
-        self._file = file
-        if place.isascii() and place.isdigit() and not Path(place).exists():
-            place = f"http://localhost:{place}"
-        elif _HOST_PORT.fullmatch(place) and not Path(place).exists():
-            place = f"http://{place}"
-        if place.lower().startswith(("http://", "https://")):
-            base = place.rstrip("/").removesuffix(PATH).removesuffix("/v1")
-            self._url = base + PATH
-        else:
-            self._file = Path(place)
+        self._url = server_url(place)
+        self._file = file if self._url else Path(place)
         self.note = ""
         """Where the last statuses came from, if not from the URL, and why."""
 
@@ -131,6 +130,8 @@ class StatusSource:
             raise DataError(f"{self._url}: HTTP {status}: {hint}")
         engines = _decoded(body, self._url).get("engines")
         try:
+            if len(engines or ()) > _MOST_ENGINES:
+                raise ValueError
             return {str(each["engine"]): dict(each[part]) for each in engines or ()}
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._url}: not a status of adaptive-spec") from error

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adaptive_spec.commands.status_source import Status, StatusSource, printable
+from adaptive_spec.commands.status_source import Status, StatusSource
+from adaptive_spec.commands.terminal import console, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,22 +45,22 @@ def top(
 
     Example: adaptive-spec top localhost:8000
     """
-    from rich.console import Console
     from rich.live import Live
 
     from adaptive_spec.errors import DataError
 
     source = StatusSource(server, key=key, file=file, admin=admin)
     before, began = source.read(), time.monotonic()
-    console = Console()
+    screen_of = console()
     if once:
         time.sleep(every)  # rates need two readings
         now = source.read()
-        console.print(screen(now, before, time.monotonic() - began, source.note))
+        screen_of.print(screen(now, before, time.monotonic() - began, source.note))
         return
     shown = screen(before, {}, 0.0, source.note)
     try:
-        with Live(shown, console=console, screen=console.is_terminal, auto_refresh=False) as live:
+        full = screen_of.is_terminal
+        with Live(shown, console=screen_of, screen=full, auto_refresh=False) as live:
             while True:
                 time.sleep(every)
                 try:

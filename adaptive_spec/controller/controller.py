@@ -24,6 +24,7 @@ from adaptive_spec.controller.plan_validation import (
     plan_fault,
     shadow_plan,
     with_engine_k_that_runs,
+    with_usable_depth,
 )
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
 from adaptive_spec.errors import described
@@ -179,6 +180,8 @@ class Controller:
             _protect(seen)
             wanted = self.policy.plan(seen)
             fault = plan_fault(wanted, seen)
+            if not fault:
+                wanted = with_usable_depth(wanted, context)
         except POLICY_ERRORS as error:
             fault = f"plan raised {described(error)}"
         if fault:

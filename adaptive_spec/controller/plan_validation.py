@@ -57,6 +57,23 @@ def engine_plan(context: StepContext, mode: Mode = Mode.ENGINE) -> SpecPlan:
     )
 
 
+def with_usable_depth(plan: SpecPlan, context: StepContext) -> SpecPlan:
+    """Return the plan, drafting no deeper than any request can use after the step.
+
+    Where the engine does not say what requests in their prompts can use, the plan stays as it is.
+    """
+    most = context.prompt_possible
+    if most is None or plan.draft_depth <= most:
+        return plan
+    if context.batch_size:
+        most = max(most, highest_of(context.draft_possible))
+    if context.capability.level is Level.UNIFORM:
+        most = min(k for k in (*context.capability.uniform_values, plan.draft_depth) if k >= most)
+    if plan.draft_depth <= most:
+        return plan
+    return msgspec.structs.replace(plan, draft_depth=most)
+
+
 def with_engine_k_that_runs(context: StepContext) -> StepContext:
     """Round the engine's own K down to its ladder, so that a policy may plan it.
 

@@ -41,6 +41,8 @@ Optional columns:
 ``entropy``          entropy of the draft distribution in nats, likewise
 ``late_confidence``  confidence that came with the outcome, too late for the plan
 ``late_entropy``     likewise
+``prompt_batches``   requests, prompt tokens and seconds of each batch of prompts alone since the
+                     step before, where the engine runs prompts in batches of their own
 ``shared_seconds``   seconds of other work that the step cost, where there was some
 ``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
@@ -52,14 +54,16 @@ Optional columns:
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import logging
 import math
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -82,6 +86,7 @@ from adaptive_spec.step import (
 
 SCHEMA = 1
 _LOG = logging.getLogger(__name__)
+_NUMBER = re.compile(r"(\d+)")
 _FLUSH_EVERY_STEPS = 32
 # Clients choose ids, and each step repeats them.
 _MOST_ID_CHARACTERS = 96
@@ -193,7 +198,8 @@ class StepTrace:
         assert self._directory is not None
         self._directory.mkdir(parents=True, exist_ok=True)
         prefix = f"steps-{os.getpid()}-"
-        numbers = [path.stem.removeprefix(prefix) for path in self._directory.glob("steps-*.jsonl")]
+        found = self._directory.glob(f"{prefix}*.jsonl*")  # also those that were packed
+        numbers = [path.name.removeprefix(prefix).partition(".")[0] for path in found]
         number = max((int(text) + 1 for text in numbers if text.isdecimal()), default=0)
         return self._directory / f"{prefix}{number:06d}.jsonl"
 
@@ -270,6 +276,11 @@ def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, An
         columns["task"] = context.task.tolist()
     if np.isfinite(context.tpot_target).any():
         columns["tpot_target"] = _nullable(context.tpot_target, 6)
+    if outcome.prompt_batches:
+        columns["prompt_batches"] = [
+            (requests, tokens, round(seconds, 7))
+            for requests, tokens, seconds in outcome.prompt_batches
+        ]
     if context.shared_seconds:
         columns["shared_seconds"] = round(context.shared_seconds, 9)
     if context.opted_out is not None and context.opted_out.any():
@@ -288,25 +299,62 @@ def _nullable(values: IntArray | FloatArray, digits: int) -> Any:
     return np.round(values, digits).tolist()
 
 
-def read_trace(directory: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """Yield the steps of all segments in a directory, in order of segment name.
+class Segment(NamedTuple):
+    """A file of a trace, as long as it was when it was found: its server may be writing it."""
+
+    path: Path
+    size: int
+
+
+def find_segments(place: str | os.PathLike[str]) -> list[Segment]:
+    """Return the segments in a folder and its folders, plain or gzip, or the file that is named.
+
+    In order of folder, process and number. Links to folders are not followed. Raises DataError for
+    a place that is not there.
+    """
+    top = Path(place)
+    try:
+        if not top.is_dir():
+            return [Segment(top, top.stat().st_size)]
+    except OSError as error:
+        raise DataError(f"{top}: no such directory or file") from error
+    found = []
+    for folder, _, names in os.walk(top):
+        for name in names:
+            if name.startswith("steps-") and name.endswith((".jsonl", ".jsonl.gz")):
+                with contextlib.suppress(OSError):  # deleted meanwhile, or a link to nothing
+                    path = Path(folder, name)
+                    found.append(Segment(path, path.stat().st_size))
+    return sorted(found, key=lambda each: [_natural(part) for part in each.path.parts])
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts numbers in a name by value."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
+
+
+def read_trace(place: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """Yield the steps of all segments of a place, in the order of `find_segments`.
 
     Skips a cut last line, as a killed process or a full disk leaves it, and logs this. Raises
     DataError with file and line for any other line that is no step record of this schema.
     """
-    for path in sorted(Path(directory).glob("steps-*.jsonl")):
-        yield from read_segment(path)
+    for segment in find_segments(place):
+        yield from read_segment(segment)
 
 
-def read_segment(path: Path) -> Iterator[dict[str, Any]]:
+def read_segment(segment: Segment) -> Iterator[dict[str, Any]]:
     """Yield the steps of one segment, plain or gzipped, line by line, like `read_trace`."""
+    path = segment.path
     decoder = msgspec.json.Decoder(dict[str, Any])
-    for number, line in _numbered_lines(path):
+    for number, line in _numbered_lines(segment):
         try:
             record = decoder.decode(line)
         except DECODE_ERRORS as error:
             if not line.endswith(b"\n"):
-                _LOG.warning("adaptive_spec: %s:%d: skipped, the line is cut", path, number)
+                _LOG.warning(
+                    "adaptive_spec: %r, line %d: skipped, the line is cut", str(path), number
+                )
                 return
             raise DataError(f"{path}:{number}: not a step record: {error}") from error
         if record.get("schema") != SCHEMA:
@@ -317,17 +365,23 @@ def read_segment(path: Path) -> Iterator[dict[str, Any]]:
                     f"not {SCHEMA}): read it with that one"
                 )
             raise DataError(
-                f"{path}:{number}: no step record (schema {found}, not {SCHEMA}); "
+                f"{path}:{number}: no step record (schema {found!r}, not {SCHEMA}); "
                 "a trace is the folder of the key trace.directory, or a file of it"
             )
         yield record
 
 
-def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    number = 0
+def _numbered_lines(segment: Segment) -> Iterator[tuple[int, bytes]]:
+    number, path = 0, segment.path
     try:
         with open_lines(path) as lines:
+            # Servers write text; of a packed file, the size says nothing about its lines.
+            packed = isinstance(getattr(lines, "raw", None), gzip.GzipFile)
+            left = math.inf if packed else segment.size
             for number, line in enumerate(read_bounded_lines(lines), start=1):
+                if len(line) > left:  # written since
+                    return
+                left -= len(line)
                 if line.strip():
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:

@@ -75,8 +75,6 @@ def _load(
         return shipped_record(name, depth=kmax, seed=seed)
     file = Path(path)
     if file.is_dir():
-        if not any(file.glob("steps-*.jsonl")):
-            raise DataError(f"{file}: a folder without steps-*.jsonl; name a file in it")
         return read_step_trace(file, depth=kmax, seed=seed)
     if is_npz(file):
         return read_recorded_npz(file, depth=kmax, seed=seed)

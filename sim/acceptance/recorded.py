@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import zipfile
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptive_spec.bounded_read import open_regular
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
 from adaptive_spec.sim.acceptance.request_rows import RequestRows
-from adaptive_spec.sim.step_trace import read_request_steps
+from adaptive_spec.sim.step_trace import Source, find_trace, read_request_steps
 from adaptive_spec.step import FloatArray, IntArray
 
 _MOST_BYTES = 1 << 31
@@ -38,8 +37,8 @@ def read_step_trace(
     decision; a trace of an older version lacks it, which overstates such a drafter.
 
     Args:
-        path: a folder with ``steps-*.jsonl``, or one such file; format:
-            `adaptive_spec.operation.trace`.
+        path: a folder with ``steps-*.jsonl``, in it or in its folders, plain or gzip, or one such
+            file; format: `adaptive_spec.operation.trace`.
         depth: drafts known at each position; None: the largest K.
         seed: of the draws that continue runs.
 
@@ -48,30 +47,31 @@ def read_step_trace(
     return _read_step_trace(Path(path), depth, seed)[0]
 
 
-def read_served_requests(path: Path, *, depth: int, seed: int) -> AcceptanceData:
+def read_served_requests(source: Source, *, depth: int, seed: int) -> AcceptanceData:
     """Read a step trace as `read_step_trace` does, with prompt lengths and task labels."""
-    data, rows = _read_step_trace(path, depth, seed)
+    data, rows = _read_step_trace(source, depth, seed)
     prompts = np.array([each.prompt_tokens for each in rows.first], dtype=np.int64)
     labels = tuple(each.label for each in rows.first)
     return replace(data, prompt_tokens=prompts, labels=labels)
 
 
 def _read_step_trace(
-    source: Path, depth: int | None, seed: int
+    source: Source, depth: int | None, seed: int
 ) -> tuple[AcceptanceData, RequestRows]:
+    trace = find_trace(source)
     rows = RequestRows()
-    for request, step, row in read_request_steps(source):
+    for request, step, row in read_request_steps(trace):
         rows.add(request, step, row)
-    recorded = rows.steps(str(source))
+    recorded = rows.steps(trace.name)
     if not recorded.verified.any():
-        raise DataError(f"{source}: no step verified a draft; record one with speculation on")
+        raise DataError(f"{trace.name}: no step verified a draft; record one with speculation on")
     kind = "step trace"
     if rows.stride > 1:
         kind += f", {len(rows.first):,} of {rows.found:,} requests"
     temperatures = np.array([each.temperature for each in rows.first])
     data = imputed_data(
         recorded,
-        source,
+        Path(trace.name),
         kind,
         depth=depth,
         seed=seed,
@@ -216,7 +216,7 @@ def imputed_data(
 def is_npz(file: Path) -> bool:
     """Return whether a file is an archive, as npz files are. Raises DataError."""
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             return stream.read(2) == b"PK"
     except OSError as error:
         raise DataError(f"{file}: {error.strerror or error}") from error
@@ -228,7 +228,7 @@ def load_npz(
     """Return these arrays of an npz file, without pickles. Raises DataError."""
     try:
         # Opened here: numpy leaves a file open that is not an archive.
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        with open_regular(file) as stream, np.load(stream, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise DataError(f"{file}: a single array, expected an npz file")
             size = sum(member.file_size for member in archive.zip.infolist())
@@ -240,10 +240,12 @@ def load_npz(
                 raise DataError(f"{file}: no array {', '.join(missing)}; arrays there are: {known}")
             there = (*names, *(name for name in optional if name in archive.files))
             return {name: archive[name] for name in there}
+    except DataError:
+        raise
     except OSError as error:
         raise DataError(f"{file}: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # whatever its compressor or its headers lead to
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise DataError(f"{file}: not a readable npz file: {reason}") from error
 
 

@@ -56,7 +56,7 @@ class RequestRows:
 
     def add(self, request: int, step: RecordedStep, row: int) -> None:
         """Take up a step of a request, numbered by first appearance."""
-        self._names.read(0, step)
+        self._names.read(step)
         if step is not self._step:
             if step.capability is not None:
                 self._looks_up = not step.capability.off_pass
@@ -70,7 +70,7 @@ class RequestRows:
             mean = step.context_tokens // max(step.batch_size, 1)
             self._first[request] = _First(
                 prompt_tokens=max(mean if step.contexts is None else step.contexts[row], 1),
-                label=self._names.of(0, step, row),
+                label=self._names.of(step, row),
                 temperature=0.0 if step.temperature is None else step.temperature[row],
             )
         signal = step.late_confidence if step.confidence is None else step.confidence

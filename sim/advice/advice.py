@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -24,6 +23,7 @@ from adaptive_spec.sim.hardware.from_trace import (
     drafted_alike,
     read_timed_steps,
 )
+from adaptive_spec.sim.step_trace import Source, find_trace
 
 FIRST_LOOK = 2
 """Resamplings behind the first answer."""
@@ -67,7 +67,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predict(
-    traces: Sequence[Path],
+    source: Source,
     *,
     engine: str = "vllm",
     drafter: str = "",
@@ -81,7 +81,7 @@ def predict(
     """Read traces and predict what each set-up would have given.
 
     Args:
-        traces: folders or segments of step traces of one server set-up.
+        source: step traces of one server set-up.
         engine: whose own set-ups are compared, of `doctor_rows.ENGINES`.
         drafter: of `adaptive_spec.sim.drafters`; "": by what the engine recorded of it.
         runs: what the operator runs without this package, see `running.stated`; "": what the trace
@@ -96,7 +96,8 @@ def predict(
     Raises DataError if the traces hold no measured steps or no verified drafts, ConfigError if
     `runs` is not understood.
     """
-    observed = observe(traces, seed=seed)
+    trace = find_trace(source)
+    observed = observe(trace, seed=seed)
     present, said = _present(observed, runs, engine)
     seen = _as_recorded(observed, engine, present, said)
     found = Predicted(
@@ -108,7 +109,7 @@ def predict(
         return msgspec.structs.replace(found, advice=advice)
 
     try:
-        steps = read_timed_steps(traces, one_depth=True)
+        steps = read_timed_steps(trace, one_depth=True)
     except DataError as error:
         return refused(_no_prediction(str(error)))
     if observed.acceptance.lengths.max() < 2:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -15,11 +13,13 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.pool import pool
 from adaptive_spec.sim.acceptance.recorded import read_served_requests
-from adaptive_spec.sim.step_trace import RecordedStep, TaskNames, read_steps
+from adaptive_spec.sim.step_trace import RecordedStep, Source, TaskNames, find_trace
 from adaptive_spec.step import Capability
 
 _LEAST_SHARE = 0.01
 """Loads with a smaller share of the time are left out."""
+_STALL = 50.0
+"""Longest step that counts as busy time, in medians of its load."""
 
 
 class LoadFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class Observed:
         late_confidence: the drafts' confidence came with the outcome of their step.
         mean_context: tokens of context per decoding request.
         pool_tokens: size of the KV pool; None if the engine did not say.
-        seconds: measured time of all steps.
+        seconds: measured time of all steps, without stalls.
     """
 
     loads: list[LoadFacts]
@@ -101,7 +101,7 @@ class Observed:
 class _Band:
     """Sums over steps of alike batch size."""
 
-    seconds: float = 0.0
+    times: array[float] = field(default_factory=lambda: array("d"))
     by_size: Counter[int] = field(default_factory=Counter)
     emitted: int = 0
     verified: int = 0
@@ -112,7 +112,7 @@ class _Band:
 
     def add(self, step: RecordedStep) -> None:
         assert step.seconds is not None
-        self.seconds += step.seconds
+        self.times.append(step.seconds)
         self.by_size[step.batch_size] += 1
         self.emitted += sum(step.emitted)
         self.verified += sum(step.k)
@@ -122,12 +122,19 @@ class _Band:
         if not step.prefill_tokens:
             self.plain.append(step.seconds)
 
+    @property
+    def seconds(self) -> float:
+        """Time of the steps; one in which the machine stood still counts as a long one."""
+        times = np.frombuffer(self.times)
+        return float(np.minimum(times, _STALL * np.median(times)).sum())
+
     def facts(self, total: float, *, clients: int | None = None) -> LoadFacts:
+        seconds = self.seconds
         return LoadFacts(
             clients=self.by_size.most_common(1)[0][0] if clients is None else clients,
-            share=self.seconds / total,
+            share=seconds / total,
             steps=self.steps,
-            tokens_per_second=self.emitted / self.seconds,
+            tokens_per_second=self.emitted / seconds,
             step_ms=1e3 * float(np.median(self.plain)) if self.plain else None,
             mean_k=self.verified / max(self.rows, 1),
             acceptance=self.accepted / self.verified if self.verified else None,
@@ -140,18 +147,19 @@ class _Positions:
 
     tried: Counter[int] = field(default_factory=Counter)
     kept: Counter[int] = field(default_factory=Counter)
-    requests: set[tuple[int, str]] = field(default_factory=set)
+    requests: set[int] = field(default_factory=set)
 
     def facts(self, name: str, kmax: int) -> KindFacts:
         rates = [self.kept[j] / self.tried[j] if self.tried[j] else None for j in range(kmax)]
         return KindFacts(name=name, requests=len(self.requests), by_position=rates)
 
 
-def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
-    """Read traces, folders or segments of one server's set-up.
+def observe(source: Source, *, seed: int = 0) -> Observed:
+    """Read the traces of one server's set-up.
 
     Raises DataError naming file and step, or what the traces lack.
     """
+    trace = find_trace(source)
     bands: dict[int, _Band] = defaultdict(_Band)
     kinds: dict[str, _Positions] = defaultdict(_Positions)
     names = TaskNames()
@@ -161,7 +169,7 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
     ran: dict[int, Counter[int]] = defaultdict(Counter)
     engine_k: dict[int, Counter[int]] = defaultdict(Counter)
     capability, late, pool_tokens, contexts = None, False, None, 0
-    for source, step in _all_steps(traces):
+    for step in trace.steps():
         capability = step.capability or capability
         late = late or step.late_confidence is not None
         pool_tokens = step.kv_total_tokens or pool_tokens
@@ -171,11 +179,11 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
         if step.engine_k is not None:
             engine_k[step.batch_size][step.engine_k] += 1
         contexts += step.context_tokens
-        names.read(source, step)
-        for row, name in enumerate(step.ids):
-            label = names.of(source, step, row)
+        names.read(step)
+        for row, number in enumerate(step.requests):
+            label = names.of(step, row)
             for positions in (every, kinds[label]) if label else (every,):
-                positions.requests.add((source, f"{step.process}/{name}"))
+                positions.requests.add(number)
                 accepted = step.accepted[row]
                 positions.tried.update(range(min(accepted + 1, step.k[row])))
                 positions.kept.update(range(accepted))
@@ -183,35 +191,27 @@ def observe(traces: Sequence[Path], *, seed: int = 0) -> Observed:
             bands[step.batch_size.bit_length()].add(step)
             whole.add(step)
     if not whole.steps:
-        raise DataError(f"{', '.join(map(str, traces))}: no measured decode steps")
+        raise DataError(f"{trace.name}: no measured decode steps")
     kmax = capability.max_draft_tokens if capability else max(max(k_counts), 1)
-    kept = [band for _, band in sorted(bands.items())]
-    kept = [band for band in kept if band.seconds >= _LEAST_SHARE * whole.seconds]
+    busy = sum(band.seconds for band in bands.values())
+    kept = [band for _, band in sorted(bands.items()) if band.seconds >= _LEAST_SHARE * busy]
     total = sum(band.seconds for band in kept)
     shown = sorted(kinds.items())
     return Observed(
         loads=[band.facts(total) for band in kept],
         kinds=[every.facts("all", kmax), *(found.facts(name, kmax) for name, found in shown)],
-        overall=whole.facts(whole.seconds, clients=0),
+        overall=msgspec.structs.replace(
+            whole.facts(1.0, clients=0), share=1.0, tokens_per_second=whole.emitted / busy
+        ),
         k_share={k: count / k_counts.total() for k, count in sorted(k_counts.items())},
         ran=dict(ran),
         engine_k=dict(engine_k),
         modes={mode: count / modes.total() for mode, count in modes.most_common()},
-        acceptance=pool(
-            [read_served_requests(trace, depth=kmax, seed=seed) for trace in traces], seed=seed
-        ),
+        acceptance=pool([read_served_requests(trace, depth=kmax, seed=seed)], seed=seed),
         kmax=kmax,
         capability=capability,
         late_confidence=late,
         mean_context=contexts / max(k_counts.total(), 1),
         pool_tokens=pool_tokens,
-        seconds=whole.seconds,
+        seconds=busy,
     )
-
-
-def _all_steps(traces: Sequence[Path]) -> Iterable[tuple[int, RecordedStep]]:
-    for source, trace in enumerate(traces):
-        if not trace.exists():
-            raise DataError(f"{trace}: no such directory or file")
-        for step in read_steps(trace):
-            yield source, step

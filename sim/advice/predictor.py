@@ -87,8 +87,10 @@ class Predictor:
                 worlds[f"{half}: {change.name}"] = change.of(worlds[half])
         self._runs = Runs(worlds)
         self._none, self._warm = setups.no_speculation(), setups.warm_zero()
-        self._static = [setups.static(k, seen.engine) for k in range(1, seen.kmax + 1)]
-        self._ours = setups.ours(seen.kmax, seen.engine)
+        of = seen.engine, whole.traffic.drafter.name
+        self._static = [setups.static(k, *of) for k in range(1, seen.kmax + 1)]
+        self._ours = setups.ours(seen.kmax, *of)
+        self._by_load = setups.varies_k(*of)
         self._present = [] if present is None else [present]
 
     def predict(self, resamplings: int, *, complete: bool) -> Advice:
@@ -156,7 +158,7 @@ class Predictor:
         )
 
     def _best_native(self, own: Mapping[str, SetUp]) -> SetUp:
-        candidates = [*self._static, own[HALVES[0]]]
+        candidates = [*self._static, *([own[HALVES[0]]] if self._by_load else [])]
         return max(candidates, key=lambda each: self._gain(each.name))
 
     def _paired_runs(self, own: Mapping[str, SetUp], native: SetUp) -> list[Run]:
@@ -217,7 +219,11 @@ class Predictor:
         present = [each for each in self._present if each.name not in fixed]
         predictions = [
             self._prediction(each, each.name in decided)
-            for each in (self._none, *self._static, *present, shown, self._ours)
+            for each in (
+                *(self._none, *self._static, *present),
+                *([shown] if self._by_load else []),
+                self._ours,
+            )
         ]
         compared = [setups.OURS, native.name, setups.NO_SPECULATION] if self._present else []
         by_clients = [self._best_fixed(clients) for clients in (*self._loads, *self._beyond)]

@@ -17,6 +17,9 @@ TABLE = "vLLM table"
 SCHEDULE = "TensorRT-LLM schedule"
 CANDIDATES = "SGLang candidates"
 
+LOOK_UPS = ("ngram", "suffix")
+_ADAPTIVE = "--speculative-adaptive --speculative-adaptive-config FILE, in FILE"
+
 Speeds = Mapping[int, Mapping[int, float]]
 """Tokens per second by load and K."""
 
@@ -59,14 +62,22 @@ def no_speculation() -> SetUp:
     )
 
 
-def static(k: int, engine: str = "vllm") -> SetUp:
+def static(k: int, engine: str = "vllm", drafter: str = "eagle") -> SetUp:
     """One K for all steps."""
     line = {
         "vllm": f'--speculative-config with "num_speculative_tokens": {k}',
-        "sglang": f"--speculative-num-steps {k}",
+        "sglang": _sglang_flags(k, drafter),
         "tensorrt-llm": f"speculative_config: max_draft_len: {k}",
     }
     return SetUp(name=f"K = {k}", policy="static", options={"k": k}, lines=[line[engine]])
+
+
+def _sglang_flags(k: int, drafter: str) -> str:
+    """SGLang's flags of a chain of K drafts; with only some of them it may not start."""
+    nodes = f"--speculative-num-draft-tokens {k + 1}"
+    if drafter in LOOK_UPS:
+        return f"{nodes} --speculative-ngram-max-bfs-breadth 1"
+    return f"--speculative-num-steps {k} --speculative-eagle-topk 1 {nodes}"
 
 
 def warm_zero() -> SetUp:
@@ -74,9 +85,16 @@ def warm_zero() -> SetUp:
     return SetUp(name="K = 0, drafter warm", policy="batch_table", options={"table": [[1, 1, 0]]})
 
 
-def ours(kmax: int, engine: str = "vllm") -> SetUp:
+def ours(kmax: int, engine: str = "vllm", drafter: str = "eagle") -> SetUp:
     """This package's default policy."""
     option = json.dumps({"adaptive_spec": {"mode": "on"}})
+    if drafter in LOOK_UPS:
+        steered = [f"  --speculative-algorithm ADAPTIVE_NGRAM {_sglang_flags(kmax, drafter)}"]
+    elif drafter == "draft_model":
+        steered = [f"  {_sglang_flags(kmax, drafter)}"]
+    else:
+        candidates = json.dumps({"1": {"candidate_steps": list(range(kmax + 1))}})
+        steered = [f"  {_ADAPTIVE}", f"  {candidates}"]
     lines = {
         "vllm": [
             f'VLLM_PLUGINS=adaptive_spec vllm serve ...   (keep "num_speculative_tokens": {kmax})',
@@ -85,6 +103,7 @@ def ours(kmax: int, engine: str = "vllm") -> SetUp:
         "sglang": [
             "SGLANG_PLUGINS=adaptive_spec ADAPTIVE_SPEC_CONFIG=FILE, in FILE",
             '  {"mode": "on"}',
+            *steered,
         ],
         "tensorrt-llm": ["TLLM_ADAPTIVE_SPEC=1 trtllm-serve ..."],
     }
@@ -106,6 +125,11 @@ def native(engine: str, speeds: Speeds, without_drafter: Speeds) -> list[SetUp]:
     if engine == "tensorrt-llm":
         return [tensorrt_llm_schedule(without_drafter)]
     return [vllm_table(speeds)]
+
+
+def varies_k(engine: str, drafter: str) -> bool:
+    """Return whether the engine itself has a K by load; SGLang has for EAGLE and MTP only."""
+    return engine != "sglang" or drafter not in (*LOOK_UPS, "draft_model")
 
 
 def vllm_table(speeds: Speeds) -> SetUp:
@@ -162,7 +186,7 @@ def sglang_lists(speeds: Speeds) -> list[SetUp]:
                 policy="sglang_ema",
                 options={"tiers": tiers},
                 lines=[
-                    "--speculative-adaptive --speculative-adaptive-config FILE, in FILE",
+                    _ADAPTIVE,
                     f"  {json.dumps(config)}",
                 ],
             )

@@ -73,6 +73,8 @@ def decide(
         if worth is not NO and (pools := _two_pools(advice)):
             answers.append(("Two pools?", pools))
     answers.append(("Sure?", _certainty(advice, resamplings)))
+    if advice.fit is not None and advice.fit.note:
+        answers.append(("Prompts", advice.fit.note))
     if missing:
         answers.append(("Missing", f"{missing}: record with a larger K to settle them"))
     runs = _over_what_runs(advice, by_name, worth)

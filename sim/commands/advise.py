@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from adaptive_spec.commands.terminal import print_json, print_text
 from adaptive_spec.engines.doctor_rows import ENGINES, engine_named
 from adaptive_spec.sim.commands.options import ServerKey, with_options
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
-    print_json,
     progress_bar,
     say,
     standard_output,
@@ -23,7 +22,8 @@ from adaptive_spec.sim.commands.printing import (
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.advice.advice import Predicted
-    from adaptive_spec.sim.advice.values import Fleet
+    from adaptive_spec.sim.advice.values import Advice, Fleet
+    from adaptive_spec.sim.step_trace import RecordedTrace
 
 _money, _output, _precision = (
     partial(typer.Option, rich_help_panel=panel)
@@ -35,8 +35,10 @@ class AdviseOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What one can tell `advise`: each field is an option, or the argument."""
 
     traces: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Folders or segments of step traces, as `trace.directory` names."),
+        list[str] | None,
+        typer.Argument(
+            help="Folders or segments of step traces, as `trace.directory` names, or a server."
+        ),
     ] = None
     server: Annotated[
         str | None, typer.Option(help="URL of a server that writes a step trace on this machine.")
@@ -99,26 +101,53 @@ def advise(context: typer.Context, options: AdviseOptions) -> None:
 
     Example: adaptive-spec advise TRACES --gpus 8 --html advice.html
     """
+    from adaptive_spec.sim.commands.advice_page import advice_page
+    from adaptive_spec.sim.commands.advice_screen import print_advice
+    from adaptive_spec.sim.hardware.from_trace import servers
+
+    del context
+    places = _places(options.traces or [], options.server, options.key)
+    apart = servers(places)
+    advices: list[Advice] = []
+    stopped = False
+    for number, trace in enumerate(apart, start=1):
+        found, stopped = _advice_on(trace, options)
+        advices.append(found)
+        if not options.json:
+            if len(apart) > 1:
+                say(f"Server {number} of {len(apart)}, as speeds differ: {trace.name}", wrap=False)
+            print_advice(found, standard_output(), details=options.details)
+        if options.html is not None:
+            page = options.html
+            page = page if len(apart) == 1 else page.with_stem(f"{page.stem}-{number}")
+            write_file(page, advice_page(found).encode())
+            print_text(f"wrote {page}", error=True)
+        if stopped:
+            break
+    if options.json:
+        print_json(advices if len(apart) > 1 else advices[0])
+    if stopped:
+        raise typer.Exit(130)
+
+
+def _advice_on(trace: RecordedTrace, options: AdviseOptions) -> tuple[Advice, bool]:
+    """Return the advice on one server, and whether Ctrl-C has ended it early."""
     from adaptive_spec.kept_results import keep, read_kept
     from adaptive_spec.sim.advice.advice import Predicted
     from adaptive_spec.sim.advice.kept import prediction_path
     from adaptive_spec.sim.advice.values import Fleet
-    from adaptive_spec.sim.commands.advice_page import advice_page
-    from adaptive_spec.sim.commands.advice_screen import print_advice
 
-    del context
     fleet = Fleet(gpus=options.gpus, gpu_hour_price=options.gpu_hour_price)
-    places = _places(options.traces or [], options.server, options.key)
     asked = options.prediction_options()
-    path = prediction_path(places, asked)
+    path = prediction_path(trace, asked)
     predicted: Predicted | None = read_kept(path, Predicted)
     stopped = False
     if predicted is not None:
-        print(f"made before, from {path}", file=sys.stderr)
+        print_text(f"made before, from {path}", error=True)
     else:
-        predicted, stopped = _predicted(places, asked, fleet)
+        predicted, stopped = _predicted(trace, asked, fleet)
         if not stopped and predicted.resamplings and keep(path, predicted):
-            print(f"kept in {path}", file=sys.stderr)
+            print_text(f"kept in {path}", error=True)
     found = predicted.conclude(fleet)
     if options.draft_model is not None:
         from adaptive_spec.sim.advice.memory import memory_cost
@@ -126,17 +155,12 @@ def advise(context: typer.Context, options: AdviseOptions) -> None:
         tokens, context_tokens = predicted.pool_tokens, predicted.mean_context
         said = memory_cost(options.model, options.draft_model, tokens, context_tokens)
         found = msgspec.structs.replace(found, memory=said)
-    if options.html is not None:
-        write_file(options.html, advice_page(found).encode())
-    if options.json:
-        print_json(found)
-    else:
-        print_advice(found, standard_output(), details=options.details)
-    if stopped:
-        raise typer.Exit(130)
+    return found, stopped
 
 
-def _predicted(places: list[Path], options: dict[str, Any], fleet: Fleet) -> tuple[Predicted, bool]:
+def _predicted(
+    trace: RecordedTrace, options: dict[str, Any], fleet: Fleet
+) -> tuple[Predicted, bool]:
     """Predict, with a first look on standard error; and whether Ctrl-C has ended it early."""
     from adaptive_spec.sim.advice.advice import predict
 
@@ -156,7 +180,7 @@ def _predicted(places: list[Path], options: dict[str, Any], fleet: Fleet) -> tup
             say(text, console=bar.console, wrap=False)
 
         try:
-            return predict(places, **options, progress=advance, first_look=note_first_look), False
+            return predict(trace, **options, progress=advance, first_look=note_first_look), False
         except KeyboardInterrupt:
             if not early:
                 raise
@@ -165,14 +189,17 @@ def _predicted(places: list[Path], options: dict[str, Any], fleet: Fleet) -> tup
             return early[0], True
 
 
-def _places(traces: list[Path], server: str | None, key: str) -> list[Path]:
-    from adaptive_spec.commands.status_source import StatusSource
+def _places(traces: list[str], server: str | None, key: str) -> list[Path]:
+    from adaptive_spec.commands.status_source import StatusSource, server_url
+    from adaptive_spec.commands.terminal import printable
     from adaptive_spec.errors import ConfigError, DataError
 
+    if server is None and len(traces) == 1 and server_url(traces[0]):
+        [server], traces = traces, []
     if (server is None) == (not traces):
         raise ConfigError("name step traces, or a server with --server URL")
     if server is None:
-        return traces
+        return [Path(trace) for trace in traces]
     statuses = StatusSource(server, key=key).read().values()
     if all("trace_directory" not in status for status in statuses):
         raise DataError(
@@ -182,10 +209,17 @@ def _places(traces: list[Path], server: str | None, key: str) -> list[Path]:
     found = {str(status.get("trace_directory") or "") for status in statuses} - {""}
     if not found:
         raise DataError(f'{server} writes no step trace: configure "trace": {{"directory": DIR}}')
-    missing = sorted(name for name in found if not Path(name).is_dir())
+    missing = sorted(name for name in found if not _is_folder(name))
     if missing:
         raise DataError(
-            f"{server} writes its trace to {missing[0]}, which is not on this machine: copy it "
-            "here and name it as an argument"
+            f"{server} writes its trace to {printable(missing[0])}, which is not on this machine: "
+            "copy it here and name it as an argument"
         )
     return [Path(name) for name in sorted(found)]
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).is_dir()
+    except OSError:  # such as a name that is too long
+        return False

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.commands.terminal import print_json
 from adaptive_spec.sim.commands.options import ServerKey
-from adaptive_spec.sim.commands.printing import print_json, say, standard_output, table
+from adaptive_spec.sim.commands.printing import say, standard_output, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,11 +36,14 @@ def breakeven(
     from adaptive_spec.errors import DataError
     from adaptive_spec.policies.planning.break_even_table import BreakEven
     from adaptive_spec.sim.break_even import break_even
+    from adaptive_spec.sim.hardware.from_trace import servers
     from adaptive_spec.sim.policy_choice import parse_policy
 
     found: dict[str, BreakEven | None]
     if Path(source).exists():
-        found = {"0": break_even(Path(source), parse_policy(policy))}
+        apart, choice = servers(Path(source)), parse_policy(policy)
+        names = ["0"] if len(apart) == 1 else [trace.name for trace in apart]
+        found = {n: break_even(trace, choice) for n, trace in zip(names, apart, strict=True)}
     else:
         answers = StatusSource(source, key=key).read_break_even()
         try:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.commands.terminal import print_json
 from adaptive_spec.sim.commands.options import JsonForTable
-from adaptive_spec.sim.commands.printing import print_json, standard_output, table
+from adaptive_spec.sim.commands.printing import standard_output, table
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.off_policy.evaluation import Evaluation

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_spec.sim.commands.printing import print_json, say, standard_output, table, write_file
+from adaptive_spec.commands.terminal import print_json
+from adaptive_spec.sim.commands.printing import say, standard_output, table, write_file
 
 if TYPE_CHECKING:
     from rich.console import Console

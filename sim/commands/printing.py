@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from adaptive_spec.commands import terminal
 
 LINE_SECONDS = 10.0
 """Time between two lines of progress in a log."""
@@ -15,13 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
-
-
-def print_json(value: Any) -> None:
-    """One JSON value on standard output, for programs."""
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -52,9 +46,7 @@ def number(value: float | None) -> str:
 
 def standard_output() -> Console:
     """Return the console that results are printed on."""
-    from rich.console import Console
-
-    return Console(file=sys.stdout)
+    return terminal.console()
 
 
 def say(text: str, *, console: Console | None = None, wrap: bool = True) -> None:
@@ -65,7 +57,6 @@ def say(text: str, *, console: Console | None = None, wrap: bool = True) -> None
 
 def progress_bar() -> Progress:
     """Return a bar on standard error with the time left; nothing where that is no terminal."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -75,7 +66,7 @@ def progress_bar() -> Progress:
         TimeRemainingColumn,
     )
 
-    stderr = Console(stderr=True)
+    stderr = terminal.console(stderr=True)
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.commands.terminal import print_json
 from adaptive_spec.sim.commands.options import JsonForTable
-from adaptive_spec.sim.commands.printing import print_json, say, standard_output, table
+from adaptive_spec.sim.commands.printing import say, standard_output, table
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.hardware.from_trace import TraceFit

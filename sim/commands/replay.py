@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import typer
 
+from adaptive_spec.commands.terminal import print_json, print_text
 from adaptive_spec.sim.commands.options import with_options
-from adaptive_spec.sim.commands.printing import print_json, progress_bar
+from adaptive_spec.sim.commands.printing import progress_bar
 from adaptive_spec.sim.commands.replay_table import print_table
 
 if TYPE_CHECKING:
@@ -192,9 +192,9 @@ def replay(context: typer.Context, options: ReplayOptions) -> None:
     for choice in choices:
         choice.require_runnable(scenario.engine)
     if mismatch := scenario.acceptance_mismatch():
-        print(f"warning: {mismatch}", file=sys.stderr)
+        print_text(f"warning: {mismatch}", error=True)
     for note in scenario.load_notes():
-        print(f"note: {note}", file=sys.stderr)
+        print_text(f"note: {note}", error=True)
     seen, results = _run(scenario, choices, options)
     hint = ""
     if options.oracles == "auto" and not seen:
@@ -202,7 +202,8 @@ def replay(context: typer.Context, options: ReplayOptions) -> None:
             f"oracles are left out above {ORACLE_TOKENS:,} tokens; run them with --oracles always"
         )
     if options.json:
-        print(hint, end="\n" if hint else "", file=sys.stderr)
+        if hint:
+            print_text(hint, error=True)
         _print_json(results, timeline=options.timeline)
     else:
         print_table(scenario, seen, results, hint=hint)

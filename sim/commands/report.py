@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from adaptive_spec.commands.terminal import print_text
+
 DEFAULT_FOLDER = "report"
 
 
@@ -23,5 +25,5 @@ def report(
     found = read_results(results)
     folder = results if results.is_dir() else results.parent
     page = write_report(found, output or folder / DEFAULT_FOLDER)
-    print(f"page:    {page}")
-    print(f"figures: {len(list(page.parent.glob('*.png')))} PNG files in {page.parent}")
+    print_text(f"page:    {page}")
+    print_text(f"figures: {len(list(page.parent.glob('*.png')))} PNG files in {page.parent}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adaptive_spec.commands.terminal import print_json, print_text
 from adaptive_spec.errors import missing_extra
 from adaptive_spec.sim.commands.options import JsonForTable
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
     number,
-    print_json,
     progress_bar,
     ratio,
     standard_output,
@@ -79,11 +78,9 @@ def sweep(
 
 
 def _say_size(plan: Plan) -> None:
-    from rich.console import Console
-
     seeds = len(plan.config.seed_list())
     hint = f": `seeds: 1` takes 1/{seeds} of the time and shows no spread" if seeds > 1 else ""
-    Console(stderr=True).print(f"{len(plan.tasks)} runs with {seeds} seeds{hint}", highlight=False)
+    print_text(f"{len(plan.tasks)} runs with {seeds} seeds{hint}", error=True)
 
 
 def _warn_of_mismatches(plan: Plan) -> None:
@@ -91,10 +88,10 @@ def _warn_of_mismatches(plan: Plan) -> None:
     named = {(cell.name.acceptance, cell.name.drafter): cell for cell in plan.cells}
     for (acceptance, _), cell in named.items():
         if mismatch := cell.scenario.acceptance_mismatch():
-            print(f"warning: {acceptance}: {mismatch}", file=sys.stderr)
+            print_text(f"warning: {acceptance}: {mismatch}", error=True)
     loads = {cell.scenario.load: cell.scenario for cell in plan.cells}
     for note in dict.fromkeys(chain.from_iterable(each.load_notes() for each in loads.values())):
-        print(f"note: {note}", file=sys.stderr)
+        print_text(f"note: {note}", error=True)
 
 
 def _run(

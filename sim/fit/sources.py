@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.operation.trace import read_segment
+from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.recorded import is_npz, load_recorded_npz
-from adaptive_spec.sim.step_trace import RecordedStep, read_request_steps, read_steps
+from adaptive_spec.sim.step_trace import RecordedStep, find_trace, read_request_steps
 from adaptive_spec.step import FloatArray, IntArray, Mode, StepOutcome
 
 _BY_STEP = (
@@ -195,11 +195,9 @@ def _npz_steps(file: Path) -> Steps:
 def _is_trace(path: Path) -> bool:
     """A folder with segments, or a file whose first line is a step record."""
     if path.is_dir():
-        if not any(path.glob("steps-*.jsonl")):
-            raise DataError(f"{path}: a folder without steps-*.jsonl; name a file in it")
         return True
     try:
-        row = next(read_segment(path), {})
+        row = next(read_trace(path), {})
     except (DataError, UnicodeDecodeError):
         return False
     return {"schema", "ids", "k", "accepted"} <= row.keys()
@@ -207,10 +205,11 @@ def _is_trace(path: Path) -> bool:
 
 def traced_steps(path: Path) -> TracedSteps:
     """All steps of a trace. Raises DataError naming file and record, and what is wrong."""
-    rows = list(read_request_steps(path))
+    trace = find_trace(path)
+    rows = list(read_request_steps(trace))
     times = [
         step.outcome(step.step, np.arange(len(step.ids)))
-        for step in read_steps(path)
+        for step in trace.steps()
         if step.seconds is not None and step.mode is not Mode.OFF_COLD
     ]
     deepest = max((step.k[place] for _, step, place in rows), default=0)

@@ -7,7 +7,9 @@
 with the columns of `adaptive_spec.operation.trace`; M and the curve as in `HardwareProfile`. All
 parts are >= 0 and the curve never falls. The fit weighs relative errors, by Huber's rule, so a slow
 step counts little; where nothing was measured the curve is drawn straight. Whether prompt tokens
-share the curve, and whether a step of depth 0 still drafts one pass, is what fits better.
+share the curve, and whether a step of depth 0 still drafts one pass, is what fits better. Batches
+of prompts alone, as SGLang runs them, are steps with B = N = C = 0 whose prompts share the curve.
+Without prompts, as in a decode pool, they cost nothing.
 
 A trace in which two things always move together cannot tell them apart; it is refused with what
 is missing, since a profile that guesses would be believed.
@@ -17,9 +19,8 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -33,7 +34,7 @@ from adaptive_spec.sim.hardware.profile_file import (
     HardwareProfile,
     MeasuredDraft,
 )
-from adaptive_spec.sim.step_trace import RecordedStep, read_steps, segment_folders
+from adaptive_spec.sim.step_trace import RecordedStep, RecordedTrace, Source, find_trace
 from adaptive_spec.step import FloatArray, Mode
 
 _KNOTS = (
@@ -47,7 +48,7 @@ _FEWEST_ALIKE = 5
 """Steps of a kind below which the trace counts as not having them."""
 _MOST_STEPS = 1 << 16
 """Steps that are kept, spread evenly over the trace."""
-_COLUMNS = 7
+_COLUMNS = 8
 _SMOOTHNESS = 1e-3
 _USABLE = 0.9  # the share of memory that `adaptive_spec.sim.engine.kv_pool` uses
 _NO_LIMIT = 1 << 39
@@ -63,6 +64,7 @@ class TraceFit(msgspec.Struct, frozen=True, kw_only=True):
         median_error, p90_error: relative, absolute value.
         total: predicted over measured time of all steps.
         off_pass: a step of depth 0 drafts one pass; None if there was none.
+        note: what the trace lets nobody tell, in words; "": nothing.
     """
 
     steps: int
@@ -71,6 +73,7 @@ class TraceFit(msgspec.Struct, frozen=True, kw_only=True):
     p90_error: float
     total: float
     off_pass: bool | None
+    note: str = ""
 
     @property
     def usable(self) -> bool:
@@ -87,6 +90,8 @@ class TimedSteps:
         requests, tokens, context, prefill: B, N, C and P of the step.
         depth: D.
         cold: 1 while OFF-cold.
+        source: number of the process, an index into `sources`.
+        sources: names of the recording processes.
         skipped: steps left out, because they were not measured cleanly.
         pool_tokens: size of the KV pool; None if the engine did not say.
     """
@@ -98,22 +103,41 @@ class TimedSteps:
     prefill: FloatArray
     depth: FloatArray
     cold: FloatArray
+    source: FloatArray
+    sources: tuple[str, ...]
     skipped: int
     pool_tokens: int | None
 
     @property
+    def shows_prompts(self) -> bool:
+        """Whether prompts ran, often enough to tell their time."""
+        return int((self.prefill > 0).sum()) >= _FEWEST_ALIKE
+
+    @property
+    def note(self) -> str:
+        """What cannot be told of prompts, in words."""
+        if not self.shows_prompts:
+            return (
+                "the trace holds none, or hardly any, as that of a decode pool: times and gains "
+                "are of decoding alone"
+            )
+        if (self.requests == 0).any():
+            return "they ran in batches of their own; predicted as parts of the steps"
+        return ""
+
+    @property
     def shows_drafting(self) -> bool:
         """Whether steps drafted to different depths, so that the time of drafting can be told."""
-        return len(_values(self.depth)) > 1
+        return len(_values(self.depth[self.requests > 0])) > 1
 
 
 def profile_from_trace(
-    directories: Iterable[Path], *, name: str, drafter: str = ANY_DRAFTER
+    source: Source, *, name: str, drafter: str = ANY_DRAFTER
 ) -> tuple[HardwareProfile, TraceFit]:
-    """Fit a profile to all steps in these directories.
+    """Fit a profile to all steps of a trace.
 
     Args:
-        directories: each with segments as `adaptive_spec.operation.trace` writes them.
+        source: of the steps.
         name: of the profile.
         drafter: which drafter ran; by default its cost is used for any.
 
@@ -121,10 +145,59 @@ def profile_from_trace(
         DataError: no steps, or steps that cannot tell apart what the profile needs.
         ConfigError: a line that is no step record.
     """
-    places = list(directories)
-    steps = read_timed_steps(places)
-    source = f"fitted to {len(steps.seconds)} steps of {', '.join(place.name for place in places)}"
-    return fit_profile(steps, name=name, source=source, drafter=drafter)
+    trace = one_server(source)
+    steps = read_timed_steps(trace)
+    said = f"fitted to {len(steps.seconds)} steps of {trace.name}"
+    return fit_profile(steps, name=name, source=said, drafter=drafter)
+
+
+def servers(source: Source) -> list[RecordedTrace]:
+    """Return the traces of the servers that recorded, apart where their speeds differ.
+
+    Processes with too few steps to tell are left out then.
+    """
+    trace = find_trace(source)
+    return [trace.only(names) for _, names in _by_speed(trace)] or [trace]
+
+
+def one_server(source: Source) -> RecordedTrace:
+    """Return the trace. Raises DataError for servers of different speed, which it names."""
+    trace = find_trace(source)
+    groups = _by_speed(trace)
+    if groups:
+        named = "; ".join(f"{', '.join(names)}: x {time:.2f}" for time, names in groups)
+        raise DataError(
+            f"{trace.name}: servers of different speed; take the segments of one. Step times of "
+            f"{named}"
+        )
+    return trace
+
+
+def _by_speed(trace: RecordedTrace) -> list[tuple[float, list[str]]]:
+    """Return the recording processes by how long their steps take, those of alike speed together.
+
+    Returns:
+        For each group the time of its steps, relative to that of the fastest, and its processes;
+        empty where all are alike, or too few steps tell.
+    """
+    if len(trace.processes) < 2:
+        return []
+    try:
+        steps = read_timed_steps(trace, one_depth=True)
+    except DataError:
+        return []
+    ratios = steps.seconds / _best_fit(steps).predicted
+    paces = []
+    for number, name in enumerate(steps.sources):
+        own = ratios[steps.source == number]
+        if len(own) >= FEWEST_STEPS:
+            paces.append((float(np.median(own)), name))
+    groups: list[tuple[float, list[str]]] = []
+    for pace, name in sorted(paces):
+        if not groups or pace > groups[-1][0] * (1.0 + LARGEST_FIT_ERROR):
+            groups.append((pace, []))
+        groups[-1][1].append(name)
+    return [(pace / groups[0][0], names) for pace, names in groups] if len(groups) > 1 else []
 
 
 def fit_profile(
@@ -134,18 +207,27 @@ def fit_profile(
 
     Where the time of drafting cannot be told, it is part of every step, also of one without drafts.
     """
+    best = _best_fit(steps)
+    return best.profile(name, source, drafter), best.quality()
+
+
+def _best_fit(steps: TimedSteps) -> _Fit:
     if steps.shows_drafting:
         pass_at_zero = (True, False) if (steps.depth == 0).any() else (True,)
     else:
         steps, pass_at_zero = replace(steps, depth=np.zeros_like(steps.depth)), (False,)
+    in_curve: tuple[bool, ...] = (True, False)
+    if not steps.prefill.any():
+        in_curve = (False,)
+    elif (steps.requests == 0).any():
+        in_curve = (True,)
     fits = [
-        _Fit(steps, prefill_in_curve=in_curve, off_pass=off_pass)
-        for in_curve in (True, False)
+        _Fit(steps, prefill_in_curve=shared, off_pass=off_pass)
+        for shared in in_curve
         for off_pass in pass_at_zero
     ]
     # The first of equals: a drafter that keeps its state in step is the common case.
-    best = min(fits, key=lambda fit: round(fit.loss, 5))
-    return best.profile(name, source, drafter), best.quality()
+    return min(fits, key=lambda fit: round(fit.loss, 5))
 
 
 class _Fit:
@@ -173,8 +255,8 @@ class _Fit:
         features = np.stack(columns, axis=1)
         penalty = _straightness(self._knots, features.shape[1], len(steps.seconds))
         self._coefficients = robust_nonnegative_fit(features, steps.seconds, penalty)
-        self._predicted: FloatArray = features @ self._coefficients
-        errors = np.abs(self._predicted / steps.seconds - 1.0)
+        self.predicted: FloatArray = features @ self._coefficients
+        errors = np.abs(self.predicted / steps.seconds - 1.0)
         self._errors: FloatArray = errors
         prompts = steps.prefill > 0
         self.loss = _undisturbed_mean(errors[prompts]) + _undisturbed_mean(errors[~prompts])
@@ -223,8 +305,9 @@ class _Fit:
             skipped=steps.skipped,
             median_error=float(np.median(self._errors)),
             p90_error=float(np.percentile(self._errors, 90)),
-            total=float(self._predicted.sum() / steps.seconds.sum()),
+            total=float(self.predicted.sum() / steps.seconds.sum()),
             off_pass=self._off_pass if warm.any() else None,
+            note=steps.note,
         )
 
 
@@ -264,38 +347,34 @@ def _straightness(knots: FloatArray, columns: int, steps: int) -> FloatArray:
     return penalty
 
 
-def read_timed_steps(places: Sequence[Path], *, one_depth: bool = False) -> TimedSteps:
-    """Read the measured steps of these folders and segments. Raises as `profile_from_trace`.
+def read_timed_steps(source: Source, *, one_depth: bool = False) -> TimedSteps:
+    """Read the measured steps of a trace. Raises as `profile_from_trace`.
 
     With `one_depth`, steps that all drafted equally deep are read, too.
     """
+    trace = find_trace(source)
     rows, skipped, stride, measured = array("d"), 0, 1, 0
+    sources: dict[str, int] = {}
     pool: int | None = None
-    named = ", ".join(map(str, places))
-    for place in places:
-        if not place.exists():
-            raise DataError(f"{place}: no such directory or file")
-        folders = segment_folders(place) if place.is_dir() else [place]
-        for step in itertools.chain.from_iterable(map(read_steps, folders)):
-            if step.kv_free_tokens < _NO_LIMIT:
-                pool = max(pool or 0, step.kv_free_tokens + step.context_tokens)
-            if step.seconds is None or step.seconds <= 0 or step.batch_tokens < 1:
-                skipped += 1
-                continue
+    for step in trace.steps():
+        number = sources.setdefault(step.source, len(sources))
+        if step.kv_free_tokens < _NO_LIMIT:
+            pool = max(pool or 0, step.kv_free_tokens + step.context_tokens)
+        skipped += step.seconds is None or step.seconds <= 0 or step.batch_tokens < 1
+        for row in _rows(step):
             if measured % stride == 0:
-                rows.extend(_row(step))
+                rows.extend((*row, number))
             measured += 1
-            if len(rows) >= _MOST_STEPS * _COLUMNS:
-                stride *= 2
-                rows = array("d", np.array(rows).reshape(-1, _COLUMNS)[::2].tobytes())
+        if len(rows) >= _MOST_STEPS * _COLUMNS:
+            stride *= 2
+            rows = array("d", np.array(rows).reshape(-1, _COLUMNS)[::2].tobytes())
     if measured < FEWEST_STEPS:
         raise DataError(
-            f"{named}: {measured} measured steps, {FEWEST_STEPS} are needed; "
+            f"{trace.name}: {measured} measured steps, {FEWEST_STEPS} are needed; "
             "is this the `trace.directory` of a server?"
         )
-    seconds, requests, tokens, context, prefill, depth, cold = (
-        np.array(rows).reshape(-1, _COLUMNS).T
-    )
+    columns = np.array(rows).reshape(-1, _COLUMNS).T
+    seconds, requests, tokens, context, prefill, depth, cold, source_of = columns
     steps = TimedSteps(
         seconds=seconds,
         requests=requests,
@@ -304,48 +383,55 @@ def read_timed_steps(places: Sequence[Path], *, one_depth: bool = False) -> Time
         prefill=prefill,
         depth=depth,
         cold=cold,
+        source=source_of,
+        sources=tuple(sources),
         skipped=skipped,
         pool_tokens=pool,
     )
-    _check_identifiable(steps, named)
+    if not steps.requests.any():
+        raise DataError(f"{trace.name}: no step decoded a request")
+    lacks = _lacks(steps)
     if not (one_depth or steps.shows_drafting):
-        raise DataError(f"{named}: {drafted_alike(steps)}: record with several K")
+        lacks.append(f"{drafted_alike(steps)}: record with several K")
+    if lacks:
+        raise DataError(f"{trace.name}: {'; '.join(lacks)}")
     return steps
 
 
 def drafted_alike(steps: TimedSteps) -> str:
     """Say that the time of drafting cannot be told."""
-    return (
-        f"every step drafted {_values(steps.depth)[0]:g} deep, so drafting cannot be told from the "
-        "rest of a step"
-    )
+    [depth, *_] = _values(steps.depth[steps.requests > 0])
+    return f"every step drafted {depth:g} deep, so drafting cannot be told from the rest of a step"
 
 
-def _row(step: RecordedStep) -> tuple[float, ...]:
-    assert step.seconds is not None
-    load = step.batch_size, step.batch_tokens, step.context_tokens, step.prefill_tokens
-    return step.seconds, *load, step.depth, float(step.mode is Mode.OFF_COLD)
+def _rows(step: RecordedStep) -> Iterator[tuple[float, ...]]:
+    """Rows of a step that was measured, and of the batches of prompts before it."""
+    for _, tokens, seconds in step.prompt_batches:
+        if seconds > 0:
+            yield seconds, 0, 0, 0, tokens, 0, 1.0
+    if step.seconds is not None and step.seconds > 0 and step.batch_tokens > 0:
+        load = step.batch_size, step.batch_tokens, step.context_tokens, step.prefill_tokens
+        yield step.seconds, *load, step.depth, float(step.mode is Mode.OFF_COLD)
 
 
-def _check_identifiable(steps: TimedSteps, place: str) -> None:
-    """Raises DataError naming the first thing that never varies."""
-    batch_sizes = _values(steps.requests)
+def _lacks(steps: TimedSteps) -> list[str]:
+    """Say all that never varies, so that its cost cannot be told."""
+    decoding = steps.requests > 0
+    requests, tokens = steps.requests[decoding], steps.tokens[decoding]
+    found = []
+    batch_sizes = _values(requests)
     if len(batch_sizes) < 2:
-        raise DataError(
-            f"{place}: every step decoded {batch_sizes[0]:g} requests, so the cost of a request "
-            "cannot be told: record at several concurrencies"
+        found.append(
+            f"every step decoded {batch_sizes[0]:g} requests, so the cost of a request cannot be "
+            "told: record at several concurrencies"
         )
-    per_request = _values(np.round(steps.tokens / steps.requests - 1.0, 1))
+    per_request = _values(np.round(tokens / requests - 1.0, 1))
     if len(per_request) < 2:
-        raise DataError(
-            f"{place}: every step verified K = {per_request[0]:g}, so verification cannot be told "
-            "from the rest of a step: record with several K"
+        found.append(
+            f"every step verified K = {per_request[0]:g}, so verification cannot be told from the "
+            "rest of a step: record with several K"
         )
-    if (steps.prefill > 0).sum() < _FEWEST_ALIKE:
-        raise DataError(
-            f"{place}: fewer than {_FEWEST_ALIKE} steps held prompt tokens, so their cost cannot "
-            "be told: record requests from their start"
-        )
+    return found
 
 
 def _values(column: FloatArray) -> list[float]:

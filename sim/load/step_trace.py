@@ -15,17 +15,19 @@ left of it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.load.request import Request
-from adaptive_spec.sim.step_trace import RecordedStep, read_steps
+from adaptive_spec.sim.step_trace import RecordedStep, find_trace
 
 
 @dataclass(slots=True)
 class _Seen:
+    name: str
     arrival: float
     prompt_tokens: int
     emitted: int = 0
@@ -37,10 +39,11 @@ def read_step_trace(directory: Path) -> Iterator[Request]:
     Holds one small entry per request: its output is known when the trace has been read. Raises
     DataError naming the directory and the step, or file and line where a line is not a step record.
     """
-    seen: dict[str, _Seen] = {}
+    trace = find_trace(directory)
+    seen: dict[int, _Seen] = {}
     last = -math.inf
     steps = 0
-    for step in read_steps(directory):
+    for step in trace.steps():
         if step.now < last:
             raise DataError(
                 f"{directory}, step {step.step}: time goes back by {last - step.now:g} s; keep the "
@@ -49,9 +52,9 @@ def read_step_trace(directory: Path) -> Iterator[Request]:
         last = step.now
         steps += 1
         _begin_requests(step, seen)
-        for name, emitted in zip(step.ids, step.emitted, strict=True):
-            if name:
-                seen[name].emitted += emitted
+        for number, emitted in zip(step.requests, step.emitted, strict=True):
+            if number >= 0:
+                seen[number].emitted += emitted
     if not steps:
         raise DataError(f"{directory}: no step trace: no steps in any file steps-*.jsonl")
     if not seen:
@@ -59,28 +62,31 @@ def read_step_trace(directory: Path) -> Iterator[Request]:
     return _in_order(seen)
 
 
-def _begin_requests(step: RecordedStep, seen: dict[str, _Seen]) -> None:
+def _begin_requests(step: RecordedStep, seen: dict[int, _Seen]) -> None:
     """Add the requests whose first step this is."""
-    new = [row for row, name in enumerate(step.ids) if name and name not in seen]
+    new = [row for row, number in enumerate(step.requests) if number >= 0 and number not in seen]
     if not new:
         return
     contexts = step.contexts
     if contexts is None:
-        others = (seen[name] for name in step.ids if name in seen)
+        others = (seen[number] for number in step.requests if number in seen)
         left = step.context_tokens - sum(each.prompt_tokens + each.emitted for each in others)
         contexts = [max(left // len(new), 1)] * len(step.ids)
     arrival = step.now - max(step.seconds or 0.0, 0.0)
     for row in new:
-        seen[step.ids[row]] = _Seen(arrival, max(contexts[row], 1))
+        seen[step.requests[row]] = _Seen(step.ids[row], arrival, max(contexts[row], 1))
 
 
-def _in_order(seen: dict[str, _Seen]) -> Iterator[Request]:
+def _in_order(seen: dict[int, _Seen]) -> Iterator[Request]:
     # A step's duration is measured, not derived from `now`: order by time, not appearance.
-    ordered = sorted(seen.items(), key=lambda item: item[1].arrival)
-    first = ordered[0][1].arrival
-    for name, request in ordered:
+    ordered = sorted(seen.values(), key=lambda request: request.arrival)
+    first = ordered[0].arrival
+    times = Counter[str]()
+    for request in ordered:
+        times[request.name] += 1
+        used = times[request.name]
         yield Request(
-            id=name,
+            id=request.name if used == 1 else f"{request.name} ({used})",
             arrival=request.arrival - first,
             prompt_tokens=request.prompt_tokens,
             output_tokens=request.emitted + 1,

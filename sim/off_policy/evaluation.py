@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.errors import DataError, PolicyError
 from adaptive_spec.policy import Policy
+from adaptive_spec.sim.hardware.from_trace import one_server
 from adaptive_spec.sim.off_policy.doubly_robust import Estimator, PolicyValue, StepTerms
 from adaptive_spec.sim.off_policy.intervals import Estimate, block_of_step, ratio
 from adaptive_spec.sim.off_policy.logged_steps import (
@@ -24,6 +24,7 @@ from adaptive_spec.sim.off_policy.logged_steps import (
 )
 from adaptive_spec.sim.off_policy.step_model import StepModel, expected_tokens
 from adaptive_spec.sim.policy_choice import PolicyChoice
+from adaptive_spec.sim.step_trace import Source
 from adaptive_spec.step import FloatArray, IntArray, SpecPlan
 
 _FEWEST_STEPS = 60
@@ -50,7 +51,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evaluate(
-    trace: Path,
+    trace: Source,
     choices: Sequence[PolicyChoice],
     *,
     warmup_steps: int = 50,
@@ -69,7 +70,7 @@ def evaluate(
     Raises DataError if the trace has no propensities or too few randomised steps, PolicyError if
     a policy cannot be built or fails.
     """
-    logged = LoggedTrace(trace)
+    logged = LoggedTrace(one_server(trace))
     _require_propensities(logged)
     kind = kind_of_draw(logged.steps())
     replayed = [Replayed(choice.text, choice.build(seed), kind) for choice in choices]
@@ -90,9 +91,9 @@ def evaluate(
         more = f"{_FEWEST_STEPS * logged.length // len(ran) - logged.length:,} more" if ran else ""
         longer = f"record about {more} steps, or" if ran else "record"
         raise DataError(
-            f"{trace}: {len(ran)} of {logged.length} steps can be used (randomised, timed, after "
-            f"{warmup_steps} of warm-up); at least {_FEWEST_STEPS} are needed: {longer} in mode "
-            "`shadow` with `shadow_share`"
+            f"{logged.directory}: {len(ran)} of {logged.length} steps can be used (randomised, "
+            f"timed, after {warmup_steps} of warm-up); at least {_FEWEST_STEPS} are needed: "
+            f"{longer} in mode `shadow` with `shadow_share`"
         )
     assert model is not None  # there are steps
     tokens, seconds = np.array(ran, dtype=np.float64).T

@@ -6,7 +6,6 @@ import enum
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy
-from adaptive_spec.sim.step_trace import RecordedStep, Signal, read_steps
+from adaptive_spec.sim.step_trace import RecordedStep, Signal, Source, find_trace
 from adaptive_spec.step import (
     Capability,
     FloatArray,
@@ -52,24 +51,24 @@ class LoggedStep:
 class LoggedTrace:
     """A recorded trace, read anew each time its steps are asked for.
 
-    Raises DataError naming the folder, and the step where one is wrong.
+    Args:
+        source: of the steps.
+
+    Raises DataError naming the place, and the step where one is wrong.
     """
 
-    def __init__(self, directory: Path) -> None:
-        if not directory.is_dir():
-            raise DataError(
-                f"{directory}: no such folder; a step trace is a folder of steps-*.jsonl"
-            )
-        self.directory = directory
+    def __init__(self, source: Source) -> None:
+        self._trace = find_trace(source)
+        self.directory = self._trace.name
         self.length = 0
         """Steps in which a request decodes."""
-        self._last_step: dict[str, int] = {}
+        self._last_step: dict[int, int] = {}
         for at, record in enumerate(self._records()):
-            self._last_step.update(dict.fromkeys(record.ids, at))
+            self._last_step.update(dict.fromkeys(record.requests, at))
             self.length = at + 1
         if not self.length:
             raise DataError(
-                f"{directory}: no steps in which a request decodes in any steps-*.jsonl"
+                f"{self.directory}: no steps in which a request decodes in any steps-*.jsonl"
             )
 
     @property
@@ -92,8 +91,9 @@ class LoggedTrace:
                     f"{self.directory}: its first line says nothing of the engine's limits "
                     "(`capability`): keep segments whole"
                 )
-            rows = np.array([slots.assign(name) for name in record.ids], dtype=np.int64)
-            leaving = [name for name in record.ids if self._last_step[name] == at]
+            names = [str(number) for number in record.requests]
+            rows = np.array([slots.assign(name) for name in names], dtype=np.int64)
+            leaving = [str(n) for n in record.requests if self._last_step[n] == at]
             ended = np.array([slots.get(name) for name in leaving], dtype=np.int64)
             # The server's own numbers, by which a policy looks for trials in some steps; ascending
             # even where the recording process was started anew.
@@ -105,7 +105,7 @@ class LoggedTrace:
                 slots.release(name)
 
     def _records(self) -> Iterator[RecordedStep]:
-        for step in read_steps(self.directory):
+        for step in self._trace.steps():
             if step.ids and all(step.ids):
                 yield step
 

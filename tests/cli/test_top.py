@@ -236,13 +236,44 @@ def test_estimates_of_zero_and_missing_ones_are_shown_as_unknown():
     assert "gain (estimate)" in shown(screen({"0": STATUS | {"estimates": estimates}}, {}, 0.0))
 
 
-def test_advise_says_that_the_trace_of_a_server_is_for_operators(url):
+@pytest.mark.parametrize("named", [["--server"], []], ids=["option", "argument"])
+def test_advise_says_that_the_trace_of_a_server_is_for_operators(url, named):
     app = Typer()
     app.command()(advise)
-    done = CliRunner().invoke(app, ["--server", url, "--key", "secret"])
+    done = CliRunner().invoke(app, [*named, url, "--key", "secret"])
     assert "shows its trace's folder to operators only: set ADAPTIVE_SPEC_ADMIN_KEY" in str(
         done.exception
     )
+
+
+class Hostile(Handler):
+    """Answers whatever a test wants."""
+
+    body: dict[str, object]
+
+    def respond(self) -> None:
+        self.answer(200, json.dumps(self.body).encode())
+
+
+@pytest.mark.parametrize("folder", ["/tmp/\x1b[31mred\x07\u202e", "x" * 5000, "a\0b", ["a"]])
+def test_a_folder_that_a_server_names_is_one_line(monkeypatch, folder):
+    status = STATUS | {"trace_directory": folder}
+    monkeypatch.setattr(Hostile, "body", {"engines": [{"engine": 0, "status": status}]}, False)
+    app = Typer()
+    app.command()(advise)
+    with listening(Hostile) as server:
+        done = CliRunner().invoke(app, [f"http://127.0.0.1:{server.server_port}"])
+    assert isinstance(done.exception, DataError)
+    said = str(done.exception)
+    assert said.isprintable()
+    assert len(said) < 500
+
+
+def test_more_engines_than_any_server_has_are_refused(monkeypatch):
+    engines = [{"engine": n, "status": {}} for n in range(2000)]
+    monkeypatch.setattr(Hostile, "body", {"engines": engines}, False)
+    with listening(Hostile) as server, refused(DataError, "not a status of adaptive-spec"):
+        StatusSource(str(server.server_port)).read()
 
 
 def test_the_view_shows_rates_since_the_last_reading():

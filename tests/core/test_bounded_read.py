@@ -87,8 +87,10 @@ def test_what_is_no_small_file_is_refused_without_waiting(tmp_path: Path, kind: 
         path.mkdir()
     else:
         path.write_bytes(b"x" * 100)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(OSError, match=r"regular|directory|more than"):
         read_small_file(path, 99)
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 def test_lines_are_whole_up_to_the_limit_and_refused_beyond_it(monkeypatch):

@@ -89,7 +89,7 @@ def test_json_holds_every_load(trace: Path) -> None:
 
 
 def test_what_it_cannot_read_is_one_error(trace: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no steps in which a request decodes"):
+    with pytest.raises(DataError, match="a folder without steps-"):
         break_even(tmp_path, parse_policy("goodput"))
     with pytest.raises(DataError, match="no model of step times; try goodput"):
         break_even(trace, parse_policy("static:k=2"))

@@ -1,13 +1,16 @@
 """Damaged and hostile files of each kind: one line that names the file, or a use of what is left.
 
-`pytest -m long tests/sim/test_mutated_files.py -s` prints how many of 1,000 mutations were refused.
+Twenty mutations of each kind are tried; with `-m long`, 1,000. `-s` prints how many were refused.
 """
 
 import gzip
+import io
 import json
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +30,7 @@ from adaptive_spec.sim.fit.sources import read_source
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 from adaptive_spec.sim.hardware.profile_file import read_hardware_profile
 from adaptive_spec.sim.load.description import read_description
+from adaptive_spec.sim.load.step_trace import read_step_trace
 from adaptive_spec.sim.load.trace_files import read_azure, read_mooncake
 from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
 from adaptive_spec.sim.report.page import write_report
@@ -34,8 +38,6 @@ from adaptive_spec.sim.sweep.results import read_results
 from tests.refused import refused
 from tests.sim.recorded_steps import NAME, step_row
 from tests.sim.report.fake_results import results
-
-MUTATIONS = 1000
 
 
 def _trace() -> bytes:
@@ -58,18 +60,24 @@ def _trace() -> bytes:
             )
         )
     rows[0]["capability"] = {"level": 2, "max_draft_tokens": 2}
+    rows[5]["prompt_batches"] = [[1, 30, 0.01]]
+    rows[7] |= {"task": [0] * len(rows[7]["ids"]), "task_names": {"0": "code"}}
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-def _npz(folder: Path) -> bytes:
+def _npz(folder: Path, compression: int = zipfile.ZIP_STORED) -> bytes:
     random = np.random.default_rng(0)
     path = folder / "made.npz"
-    np.savez(
-        path,
-        accepted=random.integers(0, 3, 60),
-        request=np.repeat(np.arange(6), 10),
-        max_prob=random.random((60, 2)),
-    )
+    arrays = {
+        "accepted": random.integers(0, 3, 60),
+        "request": np.repeat(np.arange(6), 10),
+        "max_prob": random.random((60, 2)),
+    }
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.save(content, array)
+            archive.writestr(f"{name}.npy", content.getvalue())
     return path.read_bytes()
 
 
@@ -87,6 +95,7 @@ def _everything_of_a_trace(path: Path) -> None:
         lambda: observe([path]),
         lambda: read_timed_steps([path]),
         lambda: list(LoggedTrace(path.parent).steps()),
+        lambda: list(read_step_trace(path)),
         lambda: read_source(path.parent),
     ):
         try:
@@ -136,6 +145,14 @@ KINDS: dict[str, tuple[str, Callable[[Path], bytes], Reader]] = {
     "acceptance, lists": ("lists.jsonl", lambda folder: LISTS, _acceptance),
     "acceptance, lengths": ("lengths.jsonl", lambda folder: LENGTHS, _acceptance),
     "acceptance, npz": ("steps.npz", _npz, _acceptance),
+    **{
+        f"acceptance, npz by {name}": ("steps.npz", partial(_npz, compression=number), _acceptance)
+        for name, number in (
+            ("deflate", zipfile.ZIP_DEFLATED),
+            ("bzip2", zipfile.ZIP_BZIP2),
+            ("LZMA", zipfile.ZIP_LZMA),
+        )
+    },
     "fit, npz": ("steps.npz", _npz, read_source),
     "fit, lists": ("lists.jsonl", lambda folder: LISTS, read_source),
     "hardware profile": (
@@ -190,16 +207,18 @@ def _check(error: AdaptiveSpecError) -> None:
     assert "\n" not in str(error), str(error)
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("mutations", [20, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mutated_file_is_used_or_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+def test_a_mutated_file_is_used_or_refused_in_one_line(
+    kind: str, mutations: int, tmp_path: Path
+) -> None:
     name, content_of, read = KINDS[kind]
     content, path = content_of(tmp_path), tmp_path / "read" / name
     path.parent.mkdir()
     path.write_bytes(content)
     read(path)  # whole, it is used
     random, counted = np.random.default_rng(0), Counter[str]()
-    for _ in range(MUTATIONS):
+    for _ in range(mutations):
         path.write_bytes(_mutated(content, random))
         try:
             read(path)
@@ -209,8 +228,8 @@ def test_a_mutated_file_is_used_or_refused_in_one_line(kind: str, tmp_path: Path
         else:
             counted["used"] += 1
     print(f"{kind}: {dict(counted)}")
-    assert counted.total() == MUTATIONS
-    assert counted["refused"] > MUTATIONS // 20
+    assert counted.total() == mutations
+    assert counted["refused"] > mutations // 20
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from engines import KMAX, RANDOM, Job, check_same, counts_drafts_per_request
 from scenarios import SCENARIOS, crowded, prompts
 
 from adaptive_spec.config import FailOpen
+from adaptive_spec.sim.step_trace import find_trace
 
 pytestmark = pytest.mark.engine
 
@@ -97,6 +99,32 @@ def test_drafter_passes_fall_with_depth(engine: Any) -> None:
     assert passes[KMAX] > 3.5
     assert passes[1] == pytest.approx(1.0)
     assert passes[0] == pytest.approx(1.0), "OFF-warm keeps the drafter's one pass"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_a_request_of_a_trace_is_one_request(
+    shelf: Any, tmp_path: Path, asynchronous: bool
+) -> None:
+    """Also where contexts count drafts that are not verified yet, and after a preemption."""
+    traced = RANDOM | {"trace": {"directory": str(tmp_path)}}
+    engine = shelf.get("draft_model", adaptive=traced, asynchronous=asynchronous)
+    engine.run(crowded())
+    engine.controller.flush()
+    steps = list(find_trace(tmp_path).steps())
+    pairs = {pair for step in steps for pair in zip(step.ids, step.requests, strict=True)}
+    assert len(pairs) == len({name for name, _ in pairs}) > 20
+    assert len({number for _, number in pairs}) == len(pairs)
+
+
+def test_nothing_is_drafted_for_requests_of_one_token(engine: Any) -> None:
+    from switchable_policies import FixedPolicy
+
+    engine.controller.policy = FixedPolicy(KMAX)
+    before = engine.drafter_passes
+    steps: list[int] = []
+    engine.run(few(16, max_tokens=1), steps.append)
+    # OFF-warm: the pass that reads the prompt, for whom finds it in the prefix cache.
+    assert engine.drafter_passes - before <= len(steps)
 
 
 @pytest.mark.parametrize("name", ["RaisingPolicy", "NonsensePolicy", "SleepingPolicy"])

@@ -2,9 +2,11 @@
 
 import json
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import cpu_operators
 import pytest
 from engines import RANDOM, Job, check_same
 from questions import ask, questions
@@ -130,33 +132,53 @@ def test_when_the_engine_ends_vllms_classes_are_its_own_again(shelf: Any) -> Non
         assert not hasattr(getattr(owner, name), "__wrapped__")
 
 
-@pytest.mark.engine
-def test_with_lora_tokens_are_those_without_speculation(
-    shelf: Any, models: dict[str, Path], tmp_path: Path
-) -> None:
+LORA: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
+TEXTS = prompts(5, 51)
+
+
+@pytest.fixture(scope="module")
+def loras(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """No adapter, and two of which each changes the text."""
     from vllm.lora.request import LoRARequest
 
-    loras = [None] + [
-        LoRARequest(name, number, str(adapter(models["target"], tmp_path / name, number)))
+    folder = tmp_path_factory.mktemp("adapters")
+    return [None] + [
+        LoRARequest(name, number, str(adapter(models["target"], folder / name, number)))
         for number, name in enumerate(("first", "second"), start=1)
     ]
-    texts = prompts(3, 51)
 
-    def jobs() -> list[Job]:
-        return [
-            Job(f"{place}-{number}", text, place, {"max_tokens": 40}, lora=lora)
-            for number, text in enumerate(texts)
-            for place, lora in enumerate(loras)
-        ]
 
-    options: dict[str, Any] = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
-    expected = shelf.get(**options).run(jobs())
-    engine = shelf.get("ngram", adaptive=RANDOM, **options)
-    answers = engine.run(jobs())
-    check_same(answers, expected)
+@pytest.fixture
+def masked_operators(shelf: Any) -> Iterator[None]:
+    """vLLM's LoRA operators for engines that start meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        cpu_operators.apply(patch, ["lora_of_nobody"])
+        yield
+    shelf.clear()
+
+
+def mixed(loras: Sequence[Any]) -> list[Job]:
+    """Each text with each adapter, from its prompt on in the same steps."""
+    return [
+        Job(f"{place}-{number}", text, number, {"max_tokens": 40}, lora=lora)
+        for number, text in enumerate(TEXTS)
+        for place, lora in enumerate(loras)
+    ]
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("masked_operators")
+def test_with_lora_tokens_are_those_without_speculation(shelf: Any, loras: list[Any]) -> None:
+    plain = shelf.get().run(mixed(loras[:1]))
+    expected = shelf.get(**LORA).run(mixed(loras))
     assert len({expected[f"{place}-0"].tokens[0] for place in range(3)}) == 3, "LoRA had no effect"
-    assert engine.controller.counters.verified > 0
-    assert engine.controller.counters.failures.keys() <= {"plan took"}
+    # Who shares the batch decides nothing: else K would, which decides who does.
+    check_same({name: expected[name] for name in plain}, plain)
+    for method, asynchronous in (("ngram", False), ("draft_model", False), ("draft_model", True)):
+        engine = shelf.get(method, adaptive=RANDOM, asynchronous=asynchronous, **LORA)
+        check_same(engine.run(mixed(loras)), expected)
+        assert engine.controller.counters.verified > 0
+        assert engine.controller.counters.failures.keys() <= {"plan took"}
 
 
 def adapter(target: Path, folder: Path, seed: int) -> Path:

@@ -6,12 +6,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Level, Mode, SpecPlan
-from adaptive_spec.controller.plan_validation import outcome_fault, plan_fault
+from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan
+from adaptive_spec.controller.plan_validation import (
+    outcome_fault,
+    plan_fault,
+    with_usable_depth,
+)
+from adaptive_spec.policy import build_policy
 from adaptive_spec.step import StepOutcome
 from tests import steps
+from tests.core.controller.answers import PATIENT
 from tests.policies.planning.test_plans import context
 
+ENGINE = Capability(level=Level.FULL, max_draft_tokens=4)
 BOTH = {"lookup_available": np.array([4, 0]), "lookup_match": np.array([7, 0])}
 
 
@@ -47,7 +54,38 @@ def test_nothing_can_be_taken_from_a_source_that_is_not_there() -> None:
     )
 
 
-ENGINE = Capability(level=Level.FULL, max_draft_tokens=4)
+@pytest.mark.parametrize(
+    ("possible", "prompts", "depth"),
+    [
+        ([], 0, 0),  # a step of prompts that want one token each
+        ([], 2, 2),
+        ([], None, 4),  # the engine does not say
+        ([0, 1], 0, 1),
+        ([0, 1], 3, 3),
+        ([4, 0], 0, 4),
+    ],
+)
+@pytest.mark.parametrize("policy", ["goodput", "linucb", "regression", "static", "thompson", "ucb"])
+def test_no_policy_drafts_deeper_than_a_request_can_use(
+    policy: str, possible: list[int], prompts: int | None, depth: int
+) -> None:
+    target = Controller(build_policy(policy, {}), ENGINE, Config(fail_open=PATIENT, kernel="numpy"))
+    batch = len(possible)
+    found = target.plan(
+        steps.context(
+            batch, ENGINE, draft_possible=possible, draft_available=0, prompt_possible=prompts
+        )
+    )
+    assert found.mode is not Mode.ENGINE
+    assert found.draft_depth <= depth
+
+
+def test_depth_is_cut_to_what_the_ladder_has() -> None:
+    ladder = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(0, 2, 4))
+    asked = plan([], None)
+    for prompts, depth in ((0, 0), (1, 2), (3, 2)):
+        seen = steps.context(0, ladder, prompt_possible=prompts)
+        assert with_usable_depth(asked, seen).draft_depth == depth
 
 
 def outcome(**changes: Any) -> StepOutcome:

@@ -17,7 +17,7 @@ from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import LockedFile
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.operation.trace import StepTrace, read_segment, read_trace
+from adaptive_spec.operation.trace import StepTrace, read_trace
 from adaptive_spec.step import StepContext, StepOutcome
 from tests.core.controller.answers import context, outcome
 
@@ -69,7 +69,7 @@ def test_each_segment_names_the_task_labels_it_holds(tmp_path: Path) -> None:
     segments = sorted(tmp_path.iterdir())
     assert len(segments) > 1
     for segment in segments:
-        named = [record["task_names"] for record in read_segment(segment) if "task_names" in record]
+        named = [record["task_names"] for record in read_trace(segment) if "task_names" in record]
         assert named == [{"0": "code"}]
 
 
@@ -96,7 +96,7 @@ def test_a_cut_last_line_is_skipped_and_said(
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-30])
     assert len(list(read_trace(tmp_path))) == 4
-    assert f"{path}:5: skipped" in caplog.text
+    assert f"{str(path)!r}, line 5: skipped" in caplog.text
     write(tmp_path, 5).close(0.0)  # a process with the same number appends nothing to it
     assert len(list(read_trace(tmp_path))) == 4 + 5
 
@@ -147,14 +147,14 @@ def test_a_trace_of_another_version_or_another_user_says_so(
     path = tmp_path / "steps-1-000000.jsonl"
     path.write_text('{"schema": 99, "step": 0}\n')
     with pytest.raises(DataError, match=r"made by another version of adaptive-spec \(schema 99"):
-        list(read_segment(path))
+        list(read_trace(path))
 
     def refused(*_: Any) -> Any:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refused)  # root may read everything
+    monkeypatch.setattr(os, "open", refused)  # root may read everything
     with pytest.raises(DataError, match="Permission denied; run as the user of the server"):
-        list(read_segment(path))
+        list(read_trace(path))
 
 
 def test_packed_segments_are_known_by_their_bytes(tmp_path: Path) -> None:
@@ -209,4 +209,4 @@ def test_a_status_file_is_refused_as_no_trace(tmp_path: Path) -> None:
     file = tmp_path / "status.json"
     file.write_text('{"mode": "on"}\n')
     with pytest.raises(DataError, match=r"status\.json:1: no step record .*trace\.directory"):
-        list(read_segment(file))
+        list(read_trace(file))

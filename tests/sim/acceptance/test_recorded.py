@@ -103,7 +103,7 @@ def test_a_bad_step_is_named(tmp_path, record, said):
 
 @pytest.mark.parametrize(
     ("rows", "said"),
-    [([step(1, ["a"], [0], [0])], "no step verified a draft"), ([], "no decode steps")],
+    [([step(1, ["a"], [0], [0])], "no step verified a draft"), ([], "without steps-")],
 )
 def test_a_trace_without_steps_or_drafts_is_refused(tmp_path, rows, said):
     if rows:

@@ -520,6 +520,25 @@ def test_a_prediction_is_kept_and_another_fleet_does_not_simulate_again(
     assert len(list((tmp_path / "cache").rglob("*.json"))) == 2
 
 
+@pytest.mark.parametrize(
+    ("drafter", "flags"),
+    [
+        ("eagle", "--speculative-adaptive --speculative-adaptive-config"),
+        ("draft_model", "--speculative-num-steps"),
+        ("ngram", "--speculative-ngram-max-bfs-breadth 1"),
+    ],
+)
+def test_sglangs_lines_are_those_of_its_drafter(drafter, flags):
+    for k in (1, 3):
+        [line] = setups.static(k, "sglang", drafter).lines
+        assert f"--speculative-num-draft-tokens {k + 1}" in line
+        assert (f"--speculative-num-steps {k} --speculative-eagle-topk 1" in line) != (
+            drafter == "ngram"
+        )
+    assert flags in "".join(setups.ours(3, "sglang", drafter).lines)
+    assert setups.varies_k("sglang", drafter) == (drafter == "eagle")
+
+
 def test_ctrl_c_says_what_it_has(paying, tmp_path):
     traces = sorted(paying.iterdir())
     command = [sys.executable, "-m", "adaptive_spec", "advise", *map(str, traces)]

@@ -139,7 +139,6 @@ def test_the_pool_is_as_large_as_the_trace_saw_it(tmp_path):
         ({"draws": lambda random: (random.integers(0, 4), 3)}, "every step drafted 3 deep"),
         ({"draws": lambda random: (3, random.integers(0, 7))}, "every step verified K = 3"),
         ({"batches": (4,)}, "every step decoded 4 requests"),
-        ({"prompts": 0.0}, "steps held prompt tokens"),
         ({"steps": 20}, "19 measured steps, 60 are needed"),
     ],
 )
@@ -152,7 +151,7 @@ def test_a_trace_that_cannot_tell_things_apart_is_refused_and_says_which(
 
 
 def test_an_empty_or_missing_folder_is_refused_by_name(tmp_path):
-    with pytest.raises(DataError, match="0 measured steps"):
+    with pytest.raises(DataError, match="a folder without steps-"):
         profile_from_trace([tmp_path], name="run")
     with pytest.raises(DataError, match="nowhere: no such directory"):
         profile_from_trace([tmp_path / "nowhere"], name="run")
@@ -238,3 +237,28 @@ def test_of_a_long_trace_steps_spread_over_it_are_kept(tmp_path, monkeypatch):
     assert fit.steps == len(kept.seconds) == 245
     assert fit.median_error < 0.05
     assert profile.name == "kept"
+
+
+def test_a_decode_pool_without_prompts_has_a_profile_and_a_note(tmp_path):
+    fitted, fit = profile_from_trace([write_trace(tmp_path / "run", prompts=0.0)], name="run")
+    assert fit.median_error < 0.05
+    assert "decoding alone" in fit.note
+    hardware = Hardware(fitted)
+    assert hardware.verify_seconds(4, 8, 1000, 500, 0) == hardware.verify_seconds(4, 8, 1000, 0, 0)
+
+
+def test_prompts_in_batches_of_their_own_have_their_time(tmp_path):
+    """As SGLang runs them: the time of a batch is that of as many tokens, and nothing else."""
+    trace = write_trace(tmp_path / "run", prompts=0.0, noise=0.0, slow=0.0)
+    path = trace / "steps-1-000000.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    random = np.random.default_rng(3)
+    for row in rows[::10]:
+        tokens = int(random.integers(20, 400))
+        row["prompt_batches"] = [[1, tokens, 2e-3 + 4e-5 * tokens]]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fitted, fit = profile_from_trace([trace], name="run")
+    assert "batches of their own" in fit.note
+    assert fit.median_error < 0.05
+    seconds = Hardware(fitted).verify_seconds(0, 0, 0, 300, 0)
+    assert seconds == pytest.approx(2e-3 + 4e-5 * 300, rel=0.15)

@@ -85,9 +85,9 @@ def test_confidences_of_different_numbers_of_positions(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(DataError, match="no such directory or file"):
         LoggedTrace(tmp_path / "none")
-    with pytest.raises(DataError, match="no steps"):
+    with pytest.raises(DataError, match="without steps"):
         LoggedTrace(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Test only: what vLLM 0.32's CPU build lacks before hybrid models can speculate with any K.
+"""Test only: what vLLM 0.32's CPU build lacks for hybrid models at any K, and for LoRA.
 
 Each fix keeps the rule of vLLM's GPU kernel for the same operator; no test compares the two. Their
 check is test_families.py: the same tokens with speculation and without.
@@ -230,6 +230,25 @@ def attend_latents(self: Any, q: Any, cache: Any, metadata: Any, layer: Any) -> 
     return torch.cat(made), None
 
 
+def lora_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens without an adapter, index -1, which the CPU takes as those of the last adapter."""
+    from vllm.lora.ops.torch_ops import lora_ops
+    from vllm.lora.punica_wrapper import punica_cpu
+
+    def masked(operator: Any) -> Any:
+        def run(
+            inputs: Any, weights: Any, output: Any, indices: Any, *more: Any, **named: Any
+        ) -> None:
+            operator(inputs * (indices >= 0)[:, None], weights, output, indices, *more, **named)
+
+        return run
+
+    for name in ("bgmv_expand", "bgmv_expand_slice", "bgmv_shrink"):
+        mended = masked(getattr(lora_ops, name))
+        monkeypatch.setattr(lora_ops, name, mended)
+        monkeypatch.setattr(punica_cpu, name, mended)
+
+
 def stale_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request without drafts counts as a plain decode again: its state is that of Kmax ago."""
     import torch
@@ -281,5 +300,8 @@ def _columns(indices: Any) -> Any:
 
 _FIXES = {
     function.__name__: function
-    for function in (mamba_conv, mamba_ssm, gdn_ragged, gdn_float32, mla_uniform, stale_state)
+    for function in (
+        *(mamba_conv, mamba_ssm, gdn_ragged, gdn_float32, mla_uniform),
+        *(lora_of_nobody, stale_state),
+    )
 }
