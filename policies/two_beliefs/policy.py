@@ -116,8 +116,9 @@ class Goodput2Policy:
             return self._cold_plan(context, notes)
         tried, depth = self._trial, planned.best.draft_depth
         self._depth = depth
+        beliefs = self.acceptance, self.times
         self._trial = best_trial(
-            context, planned.best, survival, self.acceptance, self.times, self._seen
+            context, planned.best, survival, *beliefs, self._seen, self.switch.prompts
         )
         if self._trial is not None:
             depth = self._trial
@@ -125,9 +126,7 @@ class Goodput2Policy:
             verify, reason = np.minimum(context.draft_available, tried), f"timing K = {tried}"
         else:
             verify, reason = self._chosen(context, planned, logits, z, verify_units)
-        return self._made(
-            context, survival, planned, verify, depth, reason, notes, tried is not None
-        )
+        return self._made(context, planned, verify, depth, reason, notes, tried)
 
     def _best(self, context: StepContext, survival: FloatArray) -> tuple[Planned, FloatArray]:
         """Return the best plan by both beliefs, and the verify time by drafts (units)."""
@@ -188,13 +187,12 @@ class Goodput2Policy:
     def _made(
         self,
         context: StepContext,
-        survival: FloatArray,
         planned: Planned,
         verify: IntArray,
         depth: int,
         reason: str,
         notes: tuple[FloatArray, ...],
-        measures: bool,
+        tried: int | None,
     ) -> SpecPlan:
         on = depth > 0 or bool(verify.any())
         capability = context.capability
@@ -203,15 +201,15 @@ class Goodput2Policy:
         if verify is planned.best.verify and depth == planned.best.draft_depth:
             seconds = self.times.scale * planned.best.seconds - context.shared_seconds
             seconds -= self.times.prompt_seconds(self.switch.shared_prompts)
-        del survival
         return SpecPlan(
             step=context.step,
             verify=verify,
             draft_depth=depth,
             mode=Mode.ON if on else off,
             reason=reason,
-            measures=measures,
+            measures=tried is not None,
             notes=notes,
+            memo=tried,
             predicted_tokens=planned.tokens if seconds > 0.0 else math.nan,
             predicted_seconds=seconds if seconds > 0.0 else math.nan,
         )
@@ -256,7 +254,7 @@ class Goodput2Policy:
         cold = plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
         if outcome.seconds > 0.0 and outcome.batch_size and outcome.slots.size:
             self._learn_loss(step, cold=cold)
-        self.times.learn(outcome, cold=cold)
+        self.times.learn(outcome, cold=cold, tried=plan.memo)
 
     def _learn_loss(self, step: FinishedStep, *, cold: bool) -> None:
         outcome, times = step.outcome, self.times

@@ -242,8 +242,14 @@ class StepTimes:
         drift: FloatArray = DRIFT * np.einsum("ap,pq,aq->a", rows, spread, rows)
         return drift
 
-    def learn(self, outcome: StepOutcome, *, cold: bool) -> None:
-        """Learn from a timed step; `cold`: the drafter made no pass."""
+    def learn(self, outcome: StepOutcome, *, cold: bool, tried: int | None = None) -> None:
+        """Learn from a timed step.
+
+        Args:
+            outcome: of the step.
+            cold: the drafter made no pass.
+            tried: K whose trial the step was; some requests may have had fewer drafts.
+        """
         seconds = outcome.seconds
         if not 1e-6 < seconds < 60.0 or outcome.batch_size == 0:
             return
@@ -275,10 +281,9 @@ class StepTimes:
         known = self._take_surprise(off, expected, max(plain, t), known, error, spread, x)
         if not outcome.prefill_tokens:
             self._learn_noise(off, expected, known, error)
-            load = self._timed.setdefault(
-                outcome.batch_size.bit_length(), np.zeros(len(self.passes))
-            )
-            load[round(outcome.batch_tokens / outcome.batch_size) - 1] += 1.0
+        load = self._timed.setdefault(outcome.batch_size.bit_length(), np.zeros(len(self.passes)))
+        each = round(outcome.batch_tokens / outcome.batch_size) - 1
+        load[each if tried is None else tried] += 1.0
         by_level = self._level_variance * expected**2
         odd = (ODD * off) ** 2
         gain = by_level / (known + error + odd)
@@ -332,6 +337,16 @@ class StepTimes:
         more = (min(off**2, 9.0 * (known + error)) - known - error) / expected**2
         rate = max(0.02, 1.0 / (4 + self.steps)) * max(share, 0.25)
         self.noise = min(max(self.noise + rate * more, LEAST_NOISE**2), MOST_NOISE)
+
+    def errors(self, seconds: FloatArray, prompts: float) -> FloatArray:
+        """Return the variance [A] with which steps of these times are observed (units^2).
+
+        Args:
+            seconds: [A] expected, in units.
+            prompts: prompt tokens in each.
+        """
+        by_prompts = PROMPT_ERROR * float(self.coefficients[PREFILL]) * prompts
+        return self.noise * seconds**2 + by_prompts**2
 
     def prompt_seconds(self, tokens: float) -> float:
         """Return the seconds of prompt tokens in a step."""

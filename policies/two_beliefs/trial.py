@@ -48,6 +48,7 @@ def best_trial(
     acceptance: Acceptance,
     times: StepTimes,
     seen: int,
+    prompts: float,
 ) -> int | None:
     """Return the uniform K whose trial is worth most, None if none is worth its cost.
 
@@ -58,6 +59,7 @@ def best_trial(
         acceptance: belief 1.
         times: belief 2.
         seen: steps planned so far.
+        prompts: prompt tokens of a step, in the mean.
     """
     batch, kmax = context.batch_size, len(survival)
     if context.step % EVERY or not times.scale or context.prefill_tokens > batch * (1 + kmax):
@@ -89,7 +91,7 @@ def best_trial(
     by_b, by_c = by_b - by_b[-1], x / seconds[:, None]
     by_c = by_c - by_c[-1]
     information = 0.5 * observed * h * (1.0 - h)
-    error = times.noise * seconds**2
+    error = times.errors(seconds, prompts)
     fades = seconds[-1] ** 2 * times.fades(by_c, batch, total) + acceptance.fades(by_b)
     horizon = min(FIRST_HORIZON + seen, MOST_HORIZON)
     # The features of a step may not hold at a load at which a K was not timed.
@@ -97,7 +99,7 @@ def best_trial(
     found, most = None, LEAST
     for n in LENGTHS:
         told = _told(acceptance, times, x, by_b, by_c, information, error, n)
-        told += np.diag(apart**2 / (apart + times.noise / n))
+        told += np.diag(apart**2 / (apart + error / (n * seconds**2)))
         sigma = np.sqrt(np.maximum(told, 1e-16))
         lasts = np.minimum(horizon, told / np.maximum(fades, 1e-15)[:, None])
         worth = (lasts * sigma * unit_loss(gap[:, None] / sigma)).max(axis=0) - n * lost
