@@ -106,9 +106,7 @@ def expected(times: StepTimes, batch: int, k: int) -> float:
 
 def worst_error(times: StepTimes, machine: Drawn, batch: int = 16, ks=range(KMAX + 1)) -> float:
     truth = [machine.seconds(batch * (1 + k), batch, max(k, 1)) for k in ks]
-    return max(
-        abs(expected(times, batch, k) / t - 1.0) for k, t in zip(ks, truth, strict=True)
-    )
+    return max(abs(expected(times, batch, k) / t - 1.0) for k, t in zip(ks, truth, strict=True))
 
 
 # --------------------------------------------------------------- prediction
@@ -212,9 +210,7 @@ def test_curves_and_rows_are_the_same_times() -> None:
 
 def test_a_row_holds_the_parts_of_a_step() -> None:
     times = belief()
-    [x, plain] = times.rows(
-        20, np.array([48.0, 20.0]), 3000, np.array([3.0, 1.0]), prefill=7
-    )
+    [x, plain] = times.rows(20, np.array([48.0, 20.0]), 3000, np.array([3.0, 1.0]), prefill=7)
     assert x[0] == 1.0
     heights = np.interp(48.0, KNOTS, np.arange(len(KNOTS)))
     assert x[1 : len(KNOTS) + 1].sum() == pytest.approx(heights)
@@ -255,8 +251,14 @@ def test_prompts_and_ragged_batches_have_their_own_prices() -> None:
         tokens = 16 + int(verified.sum())
         passes, body = int(max(verified.max(), 1)), machine.seconds(tokens, 16, 0)
         seconds = body * (1.0 + penalty * ragged) + machine.seconds(tokens, 16, passes) - body
-        step(times, 16, verified, (seconds + price * prompt) * math.exp(0.01 * random.normal()),
-             prefill_tokens=prompt, draft_depth=passes)
+        step(
+            times,
+            16,
+            verified,
+            (seconds + price * prompt) * math.exp(0.01 * random.normal()),
+            prefill_tokens=prompt,
+            draft_depth=passes,
+        )
     assert times.prompt_seconds(100) == pytest.approx(100 * price, rel=0.2)
     assert times.coefficients[RAGGED] == pytest.approx(penalty, abs=0.03)
     assert worst_error(times, machine) < 0.05
