@@ -283,7 +283,7 @@ class StepTimes:
         by_level = self._level_variance * expected**2
         odd = (ODD * off) ** 2
         gain = by_level / (known + error + odd)
-        self.level *= math.exp(gain * min(max(off / expected, -0.8), 2.0))
+        self.level *= 1.0 + gain * min(max(off / expected, -0.8), 2.0)
         self._level_variance *= 1.0 - gain
         condition(self.mean, self.covariance, x, t, error + by_level + odd)
         self.coefficients = likeliest_nonnegative(self.mean, self.covariance)

@@ -296,6 +296,30 @@ def test_a_change_of_all_step_times_moves_the_level_and_hardly_the_parts(
     assert x @ times.coefficients == pytest.approx(x @ shape, rel=0.02 + noise)
 
 
+@pytest.mark.parametrize("factor", [0.6, 0.9, 1.3, 1.9])
+@pytest.mark.parametrize("steps", [1, 30])
+def test_level_and_parts_together_go_no_further_than_what_was_seen(
+    factor: float, steps: int
+) -> None:
+    """What the level takes up of a surprise is no news to the parts."""
+    times = belief()
+    for number in range(steps):
+        step(times, 16, number % 4, 0.01)
+    for level_variance in (0.0, 0.05, 1.0):
+        other = belief()
+        other.restore(times.saved())
+        other._level_variance = level_variance
+        before = expected(other, 16, 3)
+        step(other, 16, 3, factor * before)
+        moved = math.log(expected(other, 16, 3) / before) / math.log(factor)
+        assert -0.05 < moved < 1.05, (level_variance, moved)
+    other = belief()
+    other.restore(times.saved())  # its level is unsure, since clocks may be others now
+    before = expected(other, 16, 3)
+    step(other, 16, 3, factor * before)
+    assert math.log(expected(other, 16, 3) / before) / math.log(factor) > 0.25
+
+
 @pytest.mark.parametrize(("noise", "most"), [(0.003, 0.03), (0.03, 0.06)])
 def test_a_change_of_the_drafters_pass_alone_is_followed(noise: float, most: float) -> None:
     """Found: error of .01 after 60 steps at 0.3 %, of .04 at 3 %; at 10 % noise it stays at .3."""
