@@ -333,6 +333,23 @@ def test_the_drafter_stops_where_it_loses_and_comes_back_where_it_gains() -> Non
     assert not cold[:3].any()
 
 
+def test_at_the_return_of_the_drafter_acceptance_is_open_again() -> None:
+    policy = goodput2()
+    engine = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
+    policy.plan(made.context(8, engine, now=1.0))
+    before = policy.acceptance.covariance.copy()
+    policy.switch.cold, policy.switch.until, policy.switch._batch = True, 50.0, 8
+    policy._trial = 3
+    cold = policy.plan(made.context(8, engine, step=1, now=20.0))
+    assert (cold.mode, cold.draft_depth, cold.verify.any()) == (Mode.OFF_COLD, 0, False)
+    assert policy.plan(made.context(0, engine, step=2, now=21.0)).mode is Mode.OFF_COLD
+    assert policy.acceptance.covariance == pytest.approx(before)
+    back = policy.plan(made.context(8, engine, step=3, now=51.0))
+    assert back.mode is not Mode.OFF_COLD
+    assert not back.measures  # a trial of the time before is no longer due
+    assert policy.acceptance.covariance == pytest.approx(before + policy.acceptance.prior)
+
+
 def test_prompts_alone_keep_the_depth_of_the_last_step() -> None:
     policy = goodput2()
     nothing = policy.plan(made.context(0, KMAX))

@@ -8,6 +8,7 @@ import pytest
 from adaptive_spec.policies.planning.planner import plan_step
 from adaptive_spec.policies.two_beliefs import trial
 from adaptive_spec.policies.two_beliefs.acceptance import Acceptance
+from adaptive_spec.policies.two_beliefs.gaussian import condition
 from adaptive_spec.policies.two_beliefs.step_times import SHARE, StepTimes
 from adaptive_spec.policies.two_beliefs.trial import EVERY, best_trial, unit_loss
 from adaptive_spec.step import Capability, Level
@@ -15,6 +16,10 @@ from tests import steps as made
 from tests.policies.closed_loop import GPU, Machine
 
 KMAX = 6
+
+
+DEAR = Machine(0.010, 0.002, 0, 0.0005, 0.0)
+"""Each token costs a fifth of the rest of a step: many drafts lose much."""
 
 
 class World:
@@ -97,6 +102,75 @@ def gap(world: World, batch: int, k: int) -> float:
     return math.log(best.goodput * (verify[k * batch] + drafting[k]) / tokens)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_where_all_else_is_sure_a_trial_is_worth_what_the_formula_says(seed: int) -> None:
+    """Beliefs that are sure leave what a K may differ by at a load at which it was not timed."""
+    random = np.random.default_rng(seed)
+    hazard, batch, noise = float(random.uniform(0.1, 0.9)), int(random.choice([2, 16, 64])), 0.01
+    machine = GPU if seed % 2 else DEAR
+    world = World(machine=machine, hazard=hazard, seed=seed)
+    timed = {int(k) for k in random.permutation(KMAX + 1)[:3]}
+    for _ in range(60):
+        for k in timed:
+            world.learn(k, batch)
+    world.acceptance.covariance *= 1e-9
+    world.times.covariance *= 1e-9
+    world.times.noise = noise
+    context = world.context(batch=batch)
+    survival = world.acceptance.survival(world.acceptance.logits(context.slots))
+    verify, drafting = world.times.curves(batch, 100 * batch)
+    best = plan_step(context, survival, verify, drafting).best
+    for seen in (0, 150, 5000):
+        horizon, found, most = min(100 + seen, 500), None, 0.05
+        for n in (1, 4, 16):
+            sigma = SHARE**2 / math.sqrt(SHARE**2 + noise / n)
+            for k in range(KMAX + 1):
+                if k in timed:
+                    continue
+                tokens = batch + survival[:k].sum()
+                slower = (verify[k * batch] + drafting[k]) / best.seconds
+                lost = max(slower - tokens / best.tokens, 0.0)
+                x = np.array([max(math.log(best.tokens * slower / tokens), 0.0) / sigma])
+                worth = horizon * sigma * unit_loss(x)[0] - n * lost
+                if worth > most + 1e-6:
+                    found, most = k, worth
+        assert world.found(context, seen=seen) == found, (seen, found)
+
+
+def test_what_a_trial_tells_is_what_conditioning_on_it_takes_from_the_variance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the difference to the plan, whose own steps run in any case."""
+    world, kept = World(), []
+    for k in (0, 1, 3, 3):
+        world.learn(k)
+    real = trial._told
+
+    def told_by(*given):
+        kept.append((given[2:], real(*given)))
+        return kept[-1][1].copy()
+
+    monkeypatch.setattr(trial, "_told", told_by)
+    world.found()
+    assert len(kept) == 3
+    for (x, by_b, by_c, information, error, n), told in kept:
+        expected = np.zeros_like(told)
+        for e in range(len(x)):
+            times, nothing = world.times.covariance.copy(), np.zeros(len(x[0]))
+            condition(nothing, times, x[-1], 0.0, float(error[-1] / n))
+            after = times.copy()
+            condition(nothing, after, x[e], 0.0, float(error[e] / n))
+            b = world.acceptance.after_trial(world.acceptance.covariance, n * information[-1])
+            later = world.acceptance.after_trial(b, n * information[e])
+            for a in range(len(x)):
+                expected[a, e] = (
+                    by_c[a] @ (times - after) @ by_c[a] + by_b[a] @ (b - later) @ by_b[a]
+                )
+        assert told == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        assert told[-1] == pytest.approx(0.0, abs=1e-15)  # the plan does not differ from itself
+        assert (told >= -1e-15).all()
+
+
 def everything_timed(**fields) -> World:
     world = World(**fields)
     for _ in range(60):
@@ -138,10 +212,6 @@ def test_only_what_may_run_is_tried() -> None:
     for _ in range(20):
         world.learn(2)
         assert world.found() in (None, 0, 5, 2)
-
-
-DEAR = Machine(0.010, 0.002, 0, 0.0005, 0.0)
-"""Each token costs a fifth of the rest of a step: many drafts lose much."""
 
 
 def test_a_k_that_is_far_worse_is_not_tried_twice() -> None:
