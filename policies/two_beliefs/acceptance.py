@@ -145,7 +145,7 @@ class SavedAcceptance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight_information: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
     signal_mean: list[Annotated[float, msgspec.Meta(ge=-20.0, le=20.0)]]
     signal_count: list[Annotated[float, msgspec.Meta(ge=0.0, le=5000.0)]]
-    signal_variance: Annotated[float, msgspec.Meta(gt=0.0, le=1e3)]
+    signal_variance: Annotated[float, msgspec.Meta(ge=0.0, le=1e3)]
 
 
 class Acceptance:

@@ -105,7 +105,7 @@ class SavedGaussian(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if len(mean) != size or [len(row) for row in covariance] != [size] * size:
                 raise PolicyError(f"a belief of {len(mean)} coefficients, {size} are expected")
             m, p = np.array(mean), np.array(covariance)
-            if not max(np.abs(m).max(), np.abs(p).max()) < _LARGEST:
+            if not (np.abs(m).max() < _LARGEST and np.abs(p).max() < _LARGEST):  # nan is not
                 raise PolicyError("a belief has entries that are not finite, or beyond all measure")
             p = 0.5 * (p + p.T)
             if np.linalg.eigvalsh(p)[0] < -1e-9 * np.trace(p) or np.diag(p).min() <= 0.0:

@@ -307,6 +307,8 @@ class Goodput2Policy:
         except (msgspec.ValidationError, ValueError) as error:
             raise PolicyError(f"{self.name} state: {error}") from error
         kmax = len(saved.acceptance.positions.mean)
+        if self._capability is not None:  # else the first plan tells whether it fits
+            kmax = self._capability.max_draft_tokens
         Acceptance(kmax).restore(saved.acceptance)
         if saved.step_times is not None:
             saved.step_times.parts.checked(SIZE)

@@ -126,7 +126,7 @@ class SavedStepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     parts: SavedGaussian
-    unit: Annotated[float, msgspec.Meta(ge=1e-6, le=60.0)]
+    unit: Annotated[float, msgspec.Meta(ge=1e-12, le=60.0)]
     noise: Annotated[float, msgspec.Meta(ge=LEAST_NOISE**2, le=MOST_NOISE)]
     steps: Annotated[int, msgspec.Meta(ge=0)]
 
@@ -282,12 +282,12 @@ class StepTimes:
         if not outcome.prefill_tokens:
             self._learn_noise(off, expected, known, error)
         load = self._timed.setdefault(outcome.batch_size.bit_length(), np.zeros(len(self.passes)))
-        each = round(outcome.batch_tokens / outcome.batch_size) - 1
-        load[each if tried is None else tried] += 1.0
+        k = round(outcome.batch_tokens / outcome.batch_size) - 1 if tried is None else tried
+        load[min(max(k, 0), len(load) - 1)] += 1.0
         by_level = self._level_variance * expected**2
         odd = (ODD * off) ** 2
         gain = by_level / (known + error + odd)
-        self.level *= math.exp(gain * min(max(off / expected, -0.8), 2.0))
+        self.level *= 1.0 + gain * min(max(off / expected, -0.8), 2.0)
         self._level_variance *= 1.0 - gain
         condition(self.mean, self.covariance, x, t, error + by_level + odd)
         self.coefficients = likeliest_nonnegative(self.mean, self.covariance)
@@ -367,6 +367,8 @@ class StepTimes:
     def restore(self, saved: SavedStepTimes) -> None:
         """Adopt what was saved. Raises PolicyError if it does not fit."""
         self.mean, self.covariance = saved.parts.checked(SIZE)
+        self._guess = np.array(saved.parts.prior_mean)
+        self._prior = np.array(saved.parts.prior_covariance)
         self.coefficients = likeliest_nonnegative(self.mean, self.covariance)
         self._first, self.level, self._first_was_prompts = saved.unit, 1.0, False
         self.noise, self.steps = saved.noise, saved.steps

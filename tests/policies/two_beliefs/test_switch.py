@@ -1,0 +1,214 @@
+"""When the drafter stops and comes back: ski rental against the best choice in hindsight.
+
+The rent is what a step with drafts loses, the price s what the requests alive lose without them.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptive_spec.policies.two_beliefs.switch import (
+    CREDIT,
+    LONGEST_WAIT,
+    ON_TRIAL,
+    OVERHEAD,
+    STAKE,
+    Switch,
+)
+from adaptive_spec.step import Capability, Level
+
+NOBODY = np.zeros(0, dtype=np.int64)
+
+
+def switch(lifetime: float = 10.0, **fields: bool) -> Switch:
+    """A switch on an engine whose requests have lived this long (seconds)."""
+    made_of = {"cold_off": True} | fields
+    made = Switch(Capability(level=Level.FULL, max_draft_tokens=4, **made_of))
+    made.learn(0.0, NOBODY, 100, lifetime, -1e-9, 0)
+    made.forget(np.arange(100))
+    return made
+
+
+def step(made: Switch, lost: float, now: float = 0.0, batch: int = 8) -> None:
+    """A step too short to change what is known of lifetimes."""
+    made.learn(now, NOBODY, batch, 0.0, lost, 0)
+
+
+def spell(made: Switch, losses: list[float]) -> tuple[float, bool]:
+    """Seconds lost until the drafter stops, with the stake if it does, and whether it does."""
+    paid = 0.0
+    for lost in losses:
+        if made.cold:
+            break
+        paid += lost
+        step(made, lost)
+    return paid + made.stake * made.cold, made.cold
+
+
+def test_the_stake_is_a_share_of_a_mean_lifetime() -> None:
+    made = Switch(Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True))
+    for _ in range(300):  # two requests that live for 5 s, and again
+        for _ in range(5):
+            made.learn(0.0, np.arange(2), 2, 1.0, -1.0, 0)
+        made.forget(np.arange(2))
+    assert made.stake == pytest.approx(STAKE * 5.0, rel=0.01)
+    for _ in range(600):  # the past is forgotten: now they live for 2 s
+        made.learn(0.0, np.arange(2), 2, 2.0, -1.0, 0)
+        made.forget(np.arange(2))
+    assert made.stake == pytest.approx(STAKE * 2.0, rel=0.1)
+
+
+@given(losses=st.lists(st.floats(0.0, 0.4), max_size=60))
+def test_losing_costs_at_most_twice_the_best_choice_and_a_step(losses: list[float]) -> None:
+    """In hindsight one stops at once, for s, or never, for all that is lost."""
+    made = switch()
+    stake = made.stake
+    paid, cold = spell(made, losses)
+    best = min(sum(losses), stake)
+    assert paid <= 2.0 * best + max(losses, default=0.0) + 1e-6
+    assert cold == (sum(losses) > stake + 1e-6) or abs(sum(losses) - stake) < 1e-5
+
+
+@given(losses=st.lists(st.floats(-1.0, 1.0), max_size=80))
+def test_earlier_gains_count_for_four_stakes_at_most(losses: list[float]) -> None:
+    """Behind the best moment to stop by the credit, both stakes and a step at most."""
+    made = switch()
+    stake = made.stake
+    paid, _ = spell(made, losses)
+    before = np.concatenate(([0.0], np.cumsum(losses)))
+    best = min(float(before.min()) + stake, float(before[-1]))
+    assert paid <= best + (CREDIT + 1.0) * stake + 1.0 + 1e-6
+
+
+@given(gains=st.lists(st.floats(-0.4, 0.0), max_size=60))
+def test_the_drafter_never_stops_while_drafts_gain(gains: list[float]) -> None:
+    made = switch()
+    for lost in gains:
+        step(made, lost)
+        assert not made.cold
+    assert made.lost >= -CREDIT * made.stake - 1e-12
+
+
+def test_gains_of_long_ago_do_not_pay_for_an_hour_of_losses() -> None:
+    made = switch()
+    for _ in range(1000):
+        step(made, -1.0)
+    assert made.lost == pytest.approx(-CREDIT * made.stake)
+    steps = 0
+    while not made.cold:
+        step(made, made.stake / 10.0)
+        steps += 1
+    assert steps == pytest.approx(10 * (CREDIT + 1), abs=2)
+
+
+def stopped(now: float = 100.0, batch: int = 8) -> Switch:
+    made = switch()
+    step(made, 2.0 * made.stake, now, batch)
+    assert made.cold
+    return made
+
+
+def test_it_comes_back_after_a_time_that_makes_returns_cheap() -> None:
+    made = switch()
+    wait = made.stake / OVERHEAD
+    step(made, 2.0 * made.stake, 100.0)
+    assert made.until == pytest.approx(100.0 + wait)
+    assert not made.returns(100.0 + 0.99 * wait, 8)
+    assert made.cold
+    assert made.returns(100.0 + 1.01 * wait, 8)
+    assert (made.cold, made.lost) == (False, 0.0)
+    assert not made.returns(1e6, 8)  # it is back already
+
+
+@pytest.mark.parametrize(
+    ("batch", "back"), [(8, False), (5, False), (15, False), (4, True), (16, True), (40, True)]
+)
+def test_it_comes_back_when_the_load_halves_or_doubles(batch: int, back: bool) -> None:
+    assert stopped().returns(101.0, batch) is back
+
+
+def test_it_waits_twice_as_long_after_each_failure_and_until_a_spell_earns_the_stake() -> None:
+    made, now, waits = switch(), 0.0, []
+    for _ in range(8):
+        step(made, 2.0 * made.stake, now)
+        waits.append(made.until - now)
+        now = made.until
+        assert made.returns(now, 8)
+    assert waits[1] == pytest.approx(2.0 * waits[0])
+    assert waits[2] == pytest.approx(4.0 * waits[0])
+    assert max(waits) == LONGEST_WAIT == waits[-1]
+    short = made.stake
+    assert short == pytest.approx(ON_TRIAL * STAKE * 10.0, rel=0.01)
+    step(made, -0.5 * short, now)
+    step(made, 2.0 * short, now)
+    assert made.until - now == LONGEST_WAIT  # a small gain is no success
+    made.returns(made.until, 8)
+    step(made, -1.1 * short, now)
+    assert made.stake == pytest.approx(2.0 * short)
+    step(made, 4.0 * made.stake, now)
+    assert made.until - now == pytest.approx(waits[0], rel=1e-6)
+
+
+def test_returns_cost_a_fiftieth_of_the_time() -> None:
+    """Drafts that always lose a tenth of a step of 20 ms, for an hour."""
+    made, now, paid = switch(), 0.0, 0.0
+    while now < 3600.0:
+        if made.returns(now, 8) or not made.cold:
+            paid += 0.002
+            step(made, 0.002, now)
+        now += 0.02
+    assert paid < 2.0 * OVERHEAD * 3600.0 * 0.1 + 2.0 * STAKE * 10.0
+    assert made.cold
+
+
+def test_nothing_is_lost_while_the_drafter_is_off() -> None:
+    made = stopped()
+    until = made.until
+    for _ in range(50):
+        step(made, 5.0, 101.0)
+    assert made.until == until
+    assert made.returns(until, 8)
+    assert made.lost == 0.0
+
+
+@pytest.mark.parametrize("fields", [{"cold_off": False}, {"off_pass": False}])
+def test_an_engine_without_a_pass_to_save_never_goes_cold(fields: dict[str, bool]) -> None:
+    made = switch(**fields)
+    for now in range(100):
+        step(made, 10.0, float(now))
+        assert not made.cold
+        assert not made.returns(float(now), 1)
+
+
+def test_a_clock_that_jumps_back_does_not_keep_the_drafter_off() -> None:
+    made = stopped(now=1e6)
+    assert made.returns(5.0, 8)
+    made = stopped(now=1e3)
+    assert not made.returns(950.0, 8)
+    assert made.returns(950.0 + LONGEST_WAIT, 8)
+
+
+def test_prompts_that_come_whatever_is_drafted_are_those_of_first_and_last_steps() -> None:
+    made = switch()
+    slots = np.arange(4)
+    for _ in range(100):
+        for _ in range(9):
+            made.learn(0.0, slots, 4, 0.01, -0.001, 40)
+        made.forget(slots)
+    assert made.shared_prompts == pytest.approx(40 * 2.0 / 10.0, rel=0.05)
+    for _ in range(300):
+        made.forget(slots)  # requests without a step: all their prompts come anyway
+    assert made.shared_prompts == pytest.approx(40.0, rel=0.05)
+    assert Switch(Capability(level=Level.FULL, max_draft_tokens=4)).shared_prompts == 0.0
+
+
+def test_a_slots_next_request_counts_its_own_steps() -> None:
+    made, slots = switch(), np.arange(64)
+    for _ in range(400):
+        made.learn(0.0, slots, 64, 0.01, -0.001, 10)
+    made.forget(slots)
+    for _ in range(60):
+        made.learn(0.0, slots, 64, 0.01, -0.001, 10)
+        made.forget(slots)
+    assert made.shared_prompts == pytest.approx(10.0, rel=0.05)  # answers of one step each
