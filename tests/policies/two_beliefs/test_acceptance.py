@@ -11,6 +11,8 @@ import pytest
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.two_beliefs.acceptance import (
+    ALIKE,
+    DRIFT,
     FAST,
     FIRST_EFFECTS,
     LEAST_HAZARD,
@@ -392,3 +394,31 @@ def test_what_a_trial_would_tell_is_what_learning_it_takes_from_the_covariance()
     expected = np.linalg.inv(np.linalg.inv(belief.covariance) + np.diag(counted))
     assert found[0] == pytest.approx(expected)
     assert found[1] == pytest.approx(belief.covariance)
+
+
+def test_one_step_moves_a_position_by_the_stated_rule() -> None:
+    """W information whose residuals sum to r counts as W / (1 + W / 10 + r^2 / (9 W))."""
+    belief, batch = Acceptance(1), 64
+    h, prior = hazard(belief.mean[0]), belief.covariance[0, 0]
+    before = belief.mean[0]
+    belief.learn(
+        np.arange(batch), np.ones(batch, dtype=np.int64), np.zeros(batch, dtype=np.int64), None
+    )
+    total, off = batch * h * (1.0 - h), -batch * h
+    alike = 1.0 + ALIKE * total + off**2 / (9.0 * total)
+    information = total / alike + 0.25 * abs(off / alike)
+    variance = 1.0 / (1.0 / (prior * (1.0 + DRIFT)) + information)
+    assert belief.covariance[0, 0] == pytest.approx(variance)
+    assert belief.mean[0] - before == pytest.approx(variance * off / alike)
+
+
+def test_positions_learn_by_what_a_request_does_not_explain_and_by_the_shrunk_logit() -> None:
+    sums, slots = np.zeros((4, 1)), np.zeros(1, dtype=np.int64)
+    effects, left = np.array([[0.6, -0.2]]), np.array([[0.4, 0.5]])
+    one, z = np.ones(1, dtype=np.int64), np.full((1, 1), np.nan)
+    learn_outcomes(
+        np.array([1.0]), 2.0, 0.5, np.array([0.3, 0.1]), effects, left, slots, one, one, z, sums
+    )
+    h = hazard(0.5 * (1.0 + FAST * 0.6 - SLOW * 0.2))
+    share = 1.0 - FAST**2 * 0.6
+    assert sums[:, 0] == pytest.approx([share * (1.0 - h), share * h * (1.0 - h), 0.0, 0.0])
