@@ -232,17 +232,17 @@ RULES: tuple[Rule[Setup], ...] = (
     ),
     Rule(
         "prompt embeddings",
-        SUPPORTED,
-        "with n-gram; with draft_model and EAGLE vLLM 0.32 itself ends at the first such request "
-        "on runner V1, with the plugin and without it",
-        "read and tried once; no test, as vLLM does not survive it",
+        "as vLLM",
+        "with n-gram they work; with draft_model and EAGLE vLLM 0.32 itself ends at the first such "
+        "request on runner V1, with the plugin and without it",
+        "",
     ),
     Rule(
         "streaming input (resumable requests)",
-        SUPPORTED,
+        "as vLLM",
         "synchronous turns that end by a stop token inside accepted drafts: vLLM's own text "
         "depends on K there (docs/losslessness.md)",
-        "tried once with three seeds; no test",
+        "",
     ),
     Rule(
         "beam search",

@@ -120,6 +120,7 @@ def recovered(
 def settle(world: World, costs: Costs, *, hazard: float, load: int) -> None:
     """From here on nothing changes and nothing goes wrong."""
     world.faults = NOTHING
+    world.opts_out = world.looks_up = False
     world.costs, world.hazard, world.burst = costs, hazard, 0.0
     world.load, world.lifetime = load, 200
     world.controller.mode = "on"

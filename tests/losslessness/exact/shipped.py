@@ -28,6 +28,7 @@ LIVE = frozenset(
     {
         "arctic_suffix",
         "goodput",
+        "goodput2",
         "hf_confidence",
         "llama_p_min",
         "regression",

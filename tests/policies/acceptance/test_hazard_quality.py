@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, build_policy
+from adaptive_spec.errors import PolicyError
 from adaptive_spec.operation.status import figures_of
 from adaptive_spec.policies.acceptance.hazard_quality import HazardQuality
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
@@ -122,4 +123,5 @@ def test_a_status_shows_the_quality_of_policies_that_tell_it() -> None:
     policy.acceptance.model.learn_outcomes(np.arange(2), np.array([2, 2]), np.array([1, 2]))
     assert figures_of(policy, "hazard_quality")["history"]["observations"] == 4.0
     assert figures_of(build_policy("static"), "hazard_quality") == {}
-    assert figures_of(Broken(), "hazard_quality") == {}
+    with pytest.raises(PolicyError, match="RuntimeError: no"):
+        figures_of(Broken(), "hazard_quality")

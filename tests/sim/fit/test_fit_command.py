@@ -148,7 +148,7 @@ def test_without_scikit_learn_it_says_what_to_install(
 
     del builtins
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(ConfigError, match=r"adaptive-spec\[fit\]"):
+    with pytest.raises(ConfigError, match=r"'\.\[fit\]' in a checkout"):
         run(npz(tmp_path), "--out", tmp_path / "model.json")
     assert not (tmp_path / "model.json").exists()
 

@@ -149,5 +149,5 @@ def test_what_can_not_be_used_is_one_clear_line(tmp_path):
 @pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
 def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(ConfigError, match=rf"{library}.*adaptive-spec\[sim\]"):
+    with pytest.raises(ConfigError, match=rf"{library}.*'\.\[sim\]' in a checkout"):
         write_report(fake_results(3), tmp_path)
