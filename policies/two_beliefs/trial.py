@@ -48,7 +48,7 @@ def best_trial(
     acceptance: Acceptance,
     times: StepTimes,
     seen: int,
-    prompts: float,
+    prompts: float = 0.0,
 ) -> int | None:
     """Return the uniform K whose trial is worth most, None if none is worth its cost.
 

@@ -439,8 +439,8 @@ def test_untimed_names_the_k_that_did_not_run_at_a_load() -> None:
     assert times.untimed(31).tolist() == times.untimed(16).tolist()
     assert times.untimed(32).tolist() == [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0]
     assert times.untimed(15).tolist() == [1.0] * (KMAX + 1)
-    step(times, 16, 6, 0.02, prefill_tokens=50)  # a step with prompts times no K
-    assert times.untimed(16)[6] == 1.0
+    step(times, 16, 6, 0.02, prefill_tokens=50)  # else it would be tried for ever beside prompts
+    assert times.untimed(16)[6] == 0.0
     ragged = np.repeat([0, 2], 8)
     step(times, 16, ragged, 0.01)
     assert times.untimed(16)[1] == 0.0  # about one draft a request
