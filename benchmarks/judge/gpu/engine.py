@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -108,7 +109,7 @@ class Engine(InProcess):
 
     def control(self, request: dict[str, Any] | None = None) -> dict[str, Any]:
         """Our run-time switch; without a request, the status. Raises RuntimeError if refused."""
-        answer: dict[str, Any] = self._core.adaptive_spec_control(request)
+        answer: dict[str, Any] = json.loads(self._core.adaptive_spec_control(request))
         if "error" in answer:
             raise RuntimeError(f"adaptive_spec refuses {request}: {answer['error']}")
         return answer

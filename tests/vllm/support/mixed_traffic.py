@@ -174,7 +174,8 @@ class MixedTraffic:
             new.replace(self._control_file)
             self.counts["control files"] += 1
         else:
-            error = self._engine.core.adaptive_spec_control(request).get("error", "")
+            answer = json.loads(self._engine.core.adaptive_spec_control(request))
+            error = answer.get("error", "")
             self.counts["switches refused" if error else "switches"] += 1
         self.policies[self._engine.controller.policy.name] += 1
         chance = self._random.random()
