@@ -73,7 +73,8 @@ def check(traffic: MixedTraffic, folder: Path) -> dict[str, Any]:
     summary = traffic.summary()
     print(json.dumps(summary))
     assert summary["wrong"] == []
-    assert summary["warnings"] == []
+    # Bad hints are part of the traffic; the first of each key is told.
+    assert [line for line in summary["warnings"] if "a request's hint" not in line] == []
     assert summary["controller"]["fail_opens"] == {}
     steadiness = traffic.steadiness
     assert steadiness.left == []
