@@ -1,10 +1,12 @@
 """The wheel, built as RELEASING.md says, and used with the source out of sight."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from importlib.util import find_spec
@@ -168,3 +170,51 @@ def run(*arguments: str, cwd: Path | None = None, **env: str) -> subprocess.Comp
     command = [sys.executable, *arguments]
     environment = {**os.environ, **env}
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
+
+
+SAVES_AND_RESTORES = """
+import sys
+import tomllib
+from pathlib import Path
+from adaptive_spec import Capability, Config, Controller, Level, build_policy
+from adaptive_spec.testing.fake_engine import FakeEngine
+
+def made():
+    config = Config(state_directory=sys.argv[1])
+    engine = Capability(level=Level.FULL, max_draft_tokens=5)
+    return Controller(build_policy("goodput"), engine, config, identity={"model": "m"})
+
+first = made()
+FakeEngine(first.capability, signal=False).run(first.policy, 60)
+first.close()
+[file] = Path(sys.argv[1]).glob("*.json")
+second = made()
+assert second.policy.state() == first.policy.state() != {}, second.status()
+assert not second.status()["output_failures"]
+"""
+
+
+def oldest(requirement: str) -> str:
+    found = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement)
+    assert found, f"{requirement}: a lower bound is expected"
+    return f"{found[1]}=={found[2]}"
+
+
+@pytest.mark.slow
+def test_the_oldest_versions_that_are_allowed_work(wheel, tmp_path):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+
+    def ran(*command: str) -> str:
+        done = subprocess.run([python, *command], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    bounds = [oldest(each) for each in project["dependencies"]]
+    ran("-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel), *bounds)
+    for command in (("--help",), ("policies",), ("doctor",), ("config", '{"policy": "static"}')):
+        assert ran("-m", "adaptive_spec", *command)
+    shown = ran("-m", "adaptive_spec", "replay", "--load", "closed:2", "--tokens", "200", "--json")
+    assert json.loads(shown)
+    ran("-c", SAVES_AND_RESTORES, str(tmp_path / "state"))
