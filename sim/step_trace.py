@@ -203,7 +203,7 @@ def _process_of(segment: Segment) -> str:
 
 @dataclass(slots=True)
 class _Last:
-    """What is known of a request after a step: its number, context and largest K."""
+    """Number, context and largest K of a request after a step."""
 
     number: int
     context: int

@@ -231,7 +231,7 @@ def _options(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_dockerfile(text: str) -> Iterator[_Found]:
-    """What the last stage of a Dockerfile starts."""
+    """Return the command that the last stage of a Dockerfile starts."""
     variables: dict[str, str] = {}
     parts: dict[str, list[str]] = {}
     for line in re.sub(r"\\[ \t]*\n", " ", text).splitlines():
@@ -256,7 +256,7 @@ def _of_dockerfile(text: str) -> Iterator[_Found]:
 
 
 def _of_unit(text: str) -> Iterator[_Found]:
-    """What a systemd unit starts."""
+    """Return the command that a systemd unit starts."""
     lines = re.sub(r"\\[ \t]*\n", " ", text).splitlines()
     pairs = [(key.strip(), value) for key, equals, value in (x.partition("=") for x in lines)]
     variables: dict[str, str] = {}

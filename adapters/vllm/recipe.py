@@ -62,7 +62,7 @@ _ACTS = ("K per request", "one K")
 
 
 class _Requested(NamedTuple):
-    """What a command asks of the plugin.
+    """Wishes of a command about the plugin.
 
     Attributes:
         config: our configuration; None without one.

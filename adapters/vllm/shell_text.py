@@ -18,7 +18,7 @@ _ENDS = frozenset(";&|\n()")
 _OF_THE_READER = re.compile(r"HOME|PWD|USER|[A-Z_]*MODEL[A-Z_]*")
 """Variables that may come from the reader's environment: no key, no token."""
 _UNKNOWN = re.compile("\ufdd0([^\ufdd1]*)\ufdd1")
-"""What stands in a word in place of an unknown variable."""
+"""Stands in a word in place of an unknown variable."""
 _MOST_CHARACTERS = 1 << 12
 """Most characters that variables add to a text: each may consist of others."""
 

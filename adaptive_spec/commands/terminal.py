@@ -79,6 +79,6 @@ def run_on_terminal(command: Callable[[], None]) -> None:
         if error.filename is not None or error.errno not in _FULL:
             raise
         print_text(f"error: standard output: {error.strerror}", error=True)
-        # What is left in the buffer would fail once more at exit.
+        # The rest of the buffer would fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)

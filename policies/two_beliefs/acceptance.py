@@ -129,7 +129,7 @@ def learn_outcomes(
 
 
 class SavedAcceptance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What holds of acceptance beyond single requests, as JSON.
+    """Belief about acceptance as JSON, single requests left out.
 
     Attributes:
         positions: belief about b, in logits.
@@ -149,7 +149,7 @@ class SavedAcceptance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Acceptance:
-    """What is believed of drafts on one engine.
+    """Belief about the drafts of one engine.
 
     Attributes:
         mean, covariance: [Kmax], [Kmax, Kmax] of b.
@@ -177,7 +177,7 @@ class Acceptance:
 
     @property
     def informative(self) -> bool:
-        """Whether confidence has been seen to tell of acceptance."""
+        """Return whether confidence is known to tell of acceptance."""
         return self._shown >= LEAST_SHOWN and self.weight > 0.0
 
     @property

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
@@ -321,10 +321,6 @@ class Goodput2Policy:
         self.acceptance.restore(saved.acceptance)
         if saved.step_times is not None:
             self.times.restore(saved.step_times)
-
-    def explanation(self) -> dict[str, Any]:
-        """Return what the switch holds."""
-        return {}
 
 
 def _price(planned: Planned, verify_units: FloatArray, batch: int) -> float:

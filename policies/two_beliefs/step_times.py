@@ -116,7 +116,7 @@ def prior_covariance(batch: float, context: float, kmax: int, penalty: float) ->
 
 
 class SavedStepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of step times, as JSON.
+    """Belief about step times as JSON.
 
     Attributes:
         parts: belief about c, in units.
@@ -132,7 +132,7 @@ class SavedStepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StepTimes:
-    """What is believed of step times on one engine.
+    """Belief about the step times of one engine.
 
     Attributes:
         mean, covariance: [P], [P, P] of c, in units of T0 L.

@@ -97,7 +97,7 @@ class Switch:
             self._lifetimes, self._swings = 0.5 * self._lifetimes, 0.5 * self._swings
 
     def returns(self, now: float, batch: int) -> bool:
-        """Whether the drafter comes back in this step."""
+        """Return whether the drafter comes back in this step."""
         swung = max(batch, self._batch) >= 2 * min(batch, self._batch)
         if not self.cold or not (now >= self.until or swung or self.until - now > LONGEST_WAIT):
             return False

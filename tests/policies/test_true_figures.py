@@ -36,7 +36,7 @@ COPIES = 0.05
 
 
 class Counted(NamedTuple):
-    """What a server did after its warm-up."""
+    """Counts and figures of a server after its warm-up."""
 
     per_second: float
     estimates: list[dict[str, float]]
