@@ -110,12 +110,12 @@ class TimedSteps:
 
     @property
     def shows_prompts(self) -> bool:
-        """Whether prompts ran, often enough to tell their time."""
+        """Return whether prompts ran often enough to tell their time."""
         return int((self.prefill > 0).sum()) >= _FEWEST_ALIKE
 
     @property
     def note(self) -> str:
-        """What cannot be told of prompts, in words."""
+        """Limits of what is known of prompts, in words."""
         if not self.shows_prompts:
             return (
                 "the trace holds none, or hardly any, as that of a decode pool: times and gains "

@@ -1,4 +1,4 @@
-"""What reaches a terminal: no escapes of others, any encoding, one line where there is no room."""
+"""Output on a terminal: no escapes of others, any encoding, one line where there is no room."""
 
 import json
 import os

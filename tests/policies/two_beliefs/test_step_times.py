@@ -301,7 +301,7 @@ def test_a_change_of_all_step_times_moves_the_level_and_hardly_the_parts(
 def test_level_and_parts_together_go_no_further_than_what_was_seen(
     factor: float, steps: int
 ) -> None:
-    """What the level takes up of a surprise is no news to the parts."""
+    """The parts learn nothing from the share of a surprise that the level explains."""
     times = belief()
     for number in range(steps):
         step(times, 16, number % 4, 0.01)
@@ -487,7 +487,7 @@ def test_what_was_learned_survives_json() -> None:
 
 
 def test_the_prior_that_a_belief_began_with_survives_json() -> None:
-    """What observations brought is P^-1 - P0^-1; with another P0 the fleet would add nonsense."""
+    """Observations bring P^-1 - P0^-1; with another P0 the fleet would add nonsense."""
     saved = trained().saved()
     other = belief()
     other.restore(saved)

@@ -140,7 +140,7 @@ def test_where_all_else_is_sure_a_trial_is_worth_what_the_formula_says(seed: int
 def test_what_a_trial_tells_is_what_conditioning_on_it_takes_from_the_variance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of the difference to the plan, whose own steps run in any case."""
+    """A trial tells of the difference to the plan, whose own steps run in any case."""
     world, kept = World(), []
     for k in (0, 1, 3, 3):
         world.learn(k)
