@@ -22,8 +22,7 @@ import numpy as np
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.why import sentence
-from adaptive_spec.policies.planned import PlannedPolicy
-from adaptive_spec.policies.planning.planner import is_ragged
+from adaptive_spec.sim.explained_policy import ExplainedPolicy
 from adaptive_spec.sim.hardware.from_trace import one_server
 from adaptive_spec.sim.off_policy.logged_steps import LoggedStep, LoggedTrace, learn_step
 from adaptive_spec.sim.policy_choice import PolicyChoice
@@ -71,7 +70,7 @@ class Explained:
         recorded: mode that ran in the recorded server.
         replayed: mode that the replayed policy chose.
         why: the decision in words and numbers.
-        switch: numbers that speculation is switched by; see `ModeMachine.snapshot`.
+        switch: numbers that speculation is switched by, as the policy names them.
         beliefs: held against the steps before.
         afterwards: the beliefs of this step, held against the steps after it.
     """
@@ -173,7 +172,7 @@ def _replayed(
 class _Replay:
     def __init__(self, choice: PolicyChoice, seed: int, window: int) -> None:
         policy = choice.build(seed)
-        if not isinstance(policy, PlannedPolicy):
+        if not isinstance(policy, ExplainedPolicy):
             raise DataError(f"policy {choice.text!r} has no beliefs to explain; try goodput")
         self._policy = policy
         self._first = math.nan
@@ -230,7 +229,7 @@ class _Comparison:
         self._drafts: deque[tuple[Any, Any]] = deque(maxlen=window)
         """Sums [Kmax] over the requests of each step: (believed, seen), accepted."""
 
-    def add(self, policy: PlannedPolicy, logged: LoggedStep) -> None:
+    def add(self, policy: ExplainedPolicy, logged: LoggedStep) -> None:
         """Take up a step that the policy has just planned."""
         forecast, outcome = policy.last_forecast, logged.outcome
         if forecast is None or forecast.context.step != logged.context.step:
@@ -238,7 +237,7 @@ class _Comparison:
         drafts = int(outcome.verified.sum())
         mode = logged.record.mode if not drafts and logged.record.mode in _OFF else Mode.ON
         believed = forecast.seconds_of(
-            drafts, outcome.draft_depth, mode, ragged=is_ragged(outcome.verified)
+            drafts, outcome.draft_depth, mode, ragged=len(set(outcome.verified.tolist())) > 1
         )
         believed -= logged.context.shared_seconds
         if not outcome.prefill_tokens and not math.isnan(outcome.seconds):

@@ -13,14 +13,14 @@ of them only. Prompts are left out.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.per_request import sum_of
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.step_time.model import CostModel, load_bin
+from adaptive_spec.policies.step_time.model import load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray
 
 _MEMORY = 25.0
@@ -73,6 +73,26 @@ class BreakEven(msgspec.Struct, frozen=True, kw_only=True):
     cells: list[LoadCell]
 
 
+class TimeRatios(Protocol):
+    """Belief about step times, as far as the table asks."""
+
+    def ratios(
+        self, loads: list[tuple[int, int]], drafts: IntArray, depths: list[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return [L, A] durations over that of the last of A choices, and variances of their logs.
+
+        Args:
+            loads: [L] requests, and context tokens of all.
+            drafts: [L, A] verified.
+            depths: [A] drafted; -1: without the drafter.
+        """
+        ...
+
+    def timed_without(self, batch_size: int) -> bool:
+        """Return whether a step without drafts was timed at this load."""
+        ...
+
+
 class BreakEvenTable:
     """Loads that have been seen, and how many drafts were accepted.
 
@@ -81,7 +101,7 @@ class BreakEvenTable:
         cost: step times.
     """
 
-    def __init__(self, capability: Capability, cost: CostModel) -> None:
+    def __init__(self, capability: Capability, cost: TimeRatios) -> None:
         self._cost = cost
         self._ks = [k for k in capability.uniform_values if k]
         steers, kmax = capability.steers_depth, capability.max_draft_tokens

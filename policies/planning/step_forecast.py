@@ -93,7 +93,8 @@ class StepForecast(NamedTuple):
     best: Admission
     best_tokens: float
     """Tokens that the best plan is expected to emit, each counted as one."""
-    step_times: CostModel
+    step_times: CostModel | None = None
+    """Asked by `OffForecast` for what is uncertain; None where nobody does."""
 
     def seconds_of(
         self, drafts: int, depth: int, mode: Mode = Mode.ON, *, ragged: bool = False
@@ -232,6 +233,11 @@ class OffForecast(NamedTuple):
     step: StepForecast
 
     @property
+    def _step_times(self) -> CostModel:
+        assert self.step.step_times is not None
+        return self.step.step_times
+
+    @property
     def off_seconds(self) -> float:
         """Duration, without prompts, of a step at the cheapest K = 0 of this engine."""
         cold = self.step.context.capability.cold_off
@@ -282,7 +288,7 @@ class OffForecast(NamedTuple):
         """
         context, capability = self.step.context, self.step.context.capability
         k, of_none = self.best_uniform()
-        seconds, errors, _ = self.step.step_times.goodput_covariance(
+        seconds, errors, _ = self._step_times.goodput_covariance(
             context.batch_size,
             int(context.context_tokens.sum()),
             [0, k * self.step.taking_part],
@@ -299,7 +305,7 @@ class OffForecast(NamedTuple):
     @property
     def timed_drafts(self) -> int:
         """Steps with drafts that were timed at this load."""
-        return self.step.step_times.timed_drafts(self.step.context.batch_size)
+        return self._step_times.timed_drafts(self.step.context.batch_size)
 
     @property
     def drafted_slots(self) -> IntArray:
@@ -320,8 +326,8 @@ class OffForecast(NamedTuple):
         k = np.arange(1, len(tokens) + 1)
         saved = np.zeros(len(batch_sizes))
         for n, batch in enumerate(batch_sizes):
-            verify = self.step.step_times.verify_seconds(batch, batch * each, 0)
-            drafting = self.step.step_times.draft_seconds(batch)
+            verify = self._step_times.verify_seconds(batch, batch * each, 0)
+            drafting = self._step_times.draft_seconds(batch)
             passes = drafting[k] if self.step.context.capability.steers_depth else drafting[-1]
             saved[n] = verify[0] - np.min((verify[batch * k] + passes) / tokens)
         return np.maximum(saved, 0.0)

@@ -190,13 +190,18 @@ class Acceptance:
         found: FloatArray = self.mean[:, None] + self._effects[slots].sum(axis=1)
         return found
 
-    def survival(self, logits: FloatArray, z: FloatArray | None = None) -> FloatArray:
-        """Return the probability [Kmax, B] that all drafts up to a position are accepted."""
+    def hazard(self, logits: FloatArray, z: FloatArray | None = None) -> FloatArray:
+        """Return the probability [Kmax, B] of each draft, its predecessors accepted."""
         if z is None:
             known = logits * self.flat
         else:
             known = np.where(np.isnan(z), logits * self.flat, logits + self.weight * z)
-        hazard = np.clip(1.0 / (1.0 + np.exp(-known)), LEAST_HAZARD, MOST_HAZARD)
+        hazard: FloatArray = np.clip(1.0 / (1.0 + np.exp(-known)), LEAST_HAZARD, MOST_HAZARD)
+        return hazard
+
+    def survival(self, logits: FloatArray, z: FloatArray | None = None) -> FloatArray:
+        """Return the probability [Kmax, B] that all drafts up to a position are accepted."""
+        hazard = self.hazard(logits, z)
         survival: FloatArray = np.multiply.accumulate(hazard, axis=0).astype(np.float64, copy=False)
         return survival
 

@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
-from adaptive_spec.policies.planning.planner import Planned, plan_step
+from adaptive_spec.policies.planning.planner import plan_step, value_of
 from adaptive_spec.policies.planning.shared_k import plan_with_shared_k
+from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
 from adaptive_spec.policies.two_beliefs.acceptance import PRIOR_HAZARD, Acceptance, SavedAcceptance
+from adaptive_spec.policies.two_beliefs.figures import Figures
 from adaptive_spec.policies.two_beliefs.step_times import RAGGED, SIZE, SavedStepTimes, StepTimes
 from adaptive_spec.policies.two_beliefs.switch import Switch
 from adaptive_spec.policies.two_beliefs.trial import best_trial
@@ -39,10 +41,13 @@ from adaptive_spec.step import (
     Mode,
     SpecPlan,
     StepContext,
+    StepOutcome,
 )
 
 SCHEMA = 2
 """Of saved states."""
+SCORED_EVERY = 4
+"""Steps of which one is held against its predictions, to save time; AUC needs hundreds."""
 
 
 class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +88,7 @@ class Goodput2Policy:
         self.acceptance = Acceptance(capability.max_draft_tokens, self._options.prior_hazard)
         self.times = StepTimes(capability)
         self.switch = Switch(capability)
+        self.figures = Figures(capability, self.times, self.switch)
         self._trial: int | None = None
         """K that the last step has drafted for, to measure it."""
         self._depth: int | None = None
@@ -107,68 +113,89 @@ class Goodput2Policy:
         if context.confidence is not None and self._options.confidence:
             z = self.acceptance.signal(context.confidence)
         logits = self.acceptance.logits(context.slots)
-        survival = self.acceptance.survival(logits)
-        context = self._with_penalty(context)
-        planned, verify_units = self._best(context, survival)
-        notes = () if z is None else (z.T,)
+        forecast = self._forecast(context, self.acceptance.survival(logits))
+        asked = self._depth or 0
+        plan, tried = self._decide(forecast, logits, z)
+        if self.times.scale:
+            self.figures.planned(forecast, plan, asked)
+        else:  # nothing was timed: seconds are in units of a step
+            plan = msgspec.structs.replace(
+                plan, predicted_tokens=math.nan, predicted_seconds=math.nan
+            )
+        if z is None and tried is None:
+            return plan
+        return msgspec.structs.replace(plan, notes=() if z is None else (z.T,), memo=tried)
+
+    def _forecast(self, context: StepContext, survival: FloatArray) -> StepForecast:
+        """Return tokens and seconds of every plan by both beliefs, and the best plan."""
+        times = self.times
+        verify, drafting = times.curves(context.batch_size, int(context.context_tokens.sum()))
+        shared = context.shared_seconds + times.prompt_seconds(self.switch.shared_prompts)
+        penalty = round(200.0 * float(times.coefficients[RAGGED])) / 200.0
+        capability = context.capability
+        if penalty != capability.ragged_penalty:
+            capability = _with_penalty(capability, penalty)
+        if capability is not context.capability or shared != context.shared_seconds:
+            context = msgspec.structs.replace(context, capability=capability, shared_seconds=shared)
+        scale = times.scale or 1.0
+        seconds = scale * verify + shared, scale * drafting
+        one_price = capability.level is not Level.UNIFORM and penalty <= 0.0
+        planner = plan_step if one_price else plan_with_shared_k
+        planned = planner(context, survival, *seconds)
+        prompts = times.prompt_seconds(context.prefill_tokens)
+        return StepForecast(
+            context, survival, planned.weights, *seconds, prompts, planned.best, planned.tokens
+        )
+
+    def _decide(
+        self, forecast: StepForecast, logits: FloatArray, z: FloatArray | None
+    ) -> tuple[SpecPlan, int | None]:
+        """Return the plan, and K whose trial it is."""
+        context, best = forecast.context, forecast.best
         if self.switch.cold:
             self._trial, self._depth = None, 0
-            return self._cold_plan(context, notes)
-        tried, depth = self._trial, planned.best.draft_depth
-        self._depth = depth
+            return _cold_plan(forecast), None
+        tried, self._depth = self._trial, best.draft_depth
         beliefs = self.acceptance, self.times
         self._trial = best_trial(
-            context, planned.best, survival, *beliefs, self._seen, self.switch.prompts
+            context, best, forecast.survival, *beliefs, self._seen, self.switch.prompts
         )
-        if self._trial is not None:
-            depth = self._trial
+        depth = best.draft_depth if self._trial is None else self._trial
+        tokens: float | None = None
         if tried is not None:
             verify, reason = np.minimum(context.draft_available, tried), f"timing K = {tried}"
         else:
-            verify, reason = self._chosen(context, planned, logits, z, verify_units)
-        return self._made(context, planned, verify, depth, reason, notes, tried)
-
-    def _best(self, context: StepContext, survival: FloatArray) -> tuple[Planned, FloatArray]:
-        """Return the best plan by both beliefs, and the verify time by drafts (units)."""
-        times = self.times
-        verify, drafting = times.curves(context.batch_size, int(context.context_tokens.sum()))
-        scale = times.scale or 1.0
-        shared = times.prompt_seconds(self.switch.shared_prompts) / scale
-        verify = verify + shared + context.shared_seconds / scale
+            verify, reason, tokens = self._chosen(forecast, logits, z)
         capability = context.capability
-        one_price = capability.level is not Level.UNIFORM and capability.ragged_penalty <= 0.0
-        planner = plan_step if one_price else plan_with_shared_k
-        return planner(context, survival, verify, drafting), verify
-
-    def _with_penalty(self, context: StepContext) -> StepContext:
-        penalty = round(200.0 * float(self.times.coefficients[RAGGED])) / 200.0
-        if penalty == context.capability.ragged_penalty:
-            return context
-        return msgspec.structs.replace(
-            context, capability=_with_penalty(context.capability, penalty)
+        mode = Mode.ON
+        if not depth and not verify.any():
+            cold = capability.cold_off and not capability.off_pass
+            mode = Mode.OFF_COLD if cold else Mode.OFF_WARM
+        plan = forecast.predicted_plan(
+            verify, depth, mode, reason, tokens=tokens, measures=tried is not None
         )
+        return plan, tried
 
     def _chosen(
-        self,
-        context: StepContext,
-        planned: Planned,
-        logits: FloatArray,
-        z: FloatArray | None,
-        verify_units: FloatArray,
-    ) -> tuple[IntArray, str]:
-        """Return the drafts to verify: those planned, or those that their confidence admits."""
-        best, reason = planned.best, "planned"
-        verify = best.verify
-        if context.capability.level is not Level.UNIFORM:
-            if z is not None and self.acceptance.informative and best.draft_depth:
-                worth = self.acceptance.survival(logits, z)
-                if planned.weights is not None:
-                    worth = worth * planned.weights
-                price = _price(planned, verify_units, context.batch_size)
-                verify = np.minimum(context.draft_available, (worth >= price).sum(axis=0))
-                reason = "admitted by confidence"
-            verify = self._filled(context, verify)
-        return verify, reason
+        self, forecast: StepForecast, logits: FloatArray, z: FloatArray | None
+    ) -> tuple[IntArray, str, float | None]:
+        """Return the drafts to verify, planned or admitted by confidence, why, and their tokens.
+
+        None for the tokens: those of the forecast.
+        """
+        context, best = forecast.context, forecast.best
+        verify, reason, survival = best.verify, "planned", None
+        if context.capability.level is Level.UNIFORM:
+            return verify, reason, None
+        if z is not None and self.acceptance.informative and best.draft_depth:
+            survival = self.acceptance.survival(logits, z)
+            worth = survival if forecast.weights is None else survival * forecast.weights
+            price = verify_price(forecast)
+            verify = np.minimum(context.draft_available, (worth >= price).sum(axis=0))
+            reason = "admitted by confidence"
+        verify = self._filled(context, verify)
+        tokens = None if survival is None else context.batch_size + value_of(survival, verify)
+        return verify, reason, tokens
 
     def _filled(self, context: StepContext, verify: IntArray) -> IntArray:
         """Fill the padding of a captured size with drafts at hand, of requests drawn by lot."""
@@ -183,46 +210,6 @@ class Goodput2Policy:
         filled = verify.copy()
         filled[self._random.permutation(can)[: size - tokens]] += 1
         return filled
-
-    def _made(
-        self,
-        context: StepContext,
-        planned: Planned,
-        verify: IntArray,
-        depth: int,
-        reason: str,
-        notes: tuple[FloatArray, ...],
-        tried: int | None,
-    ) -> SpecPlan:
-        on = depth > 0 or bool(verify.any())
-        capability = context.capability
-        off = Mode.OFF_WARM if capability.off_pass or not capability.cold_off else Mode.OFF_COLD
-        seconds = math.nan
-        if verify is planned.best.verify and depth == planned.best.draft_depth:
-            seconds = self.times.scale * planned.best.seconds - context.shared_seconds
-            seconds -= self.times.prompt_seconds(self.switch.shared_prompts)
-        return SpecPlan(
-            step=context.step,
-            verify=verify,
-            draft_depth=depth,
-            mode=Mode.ON if on else off,
-            reason=reason,
-            measures=tried is not None,
-            notes=notes,
-            memo=tried,
-            predicted_tokens=planned.tokens if seconds > 0.0 else math.nan,
-            predicted_seconds=seconds if seconds > 0.0 else math.nan,
-        )
-
-    def _cold_plan(self, context: StepContext, notes: tuple[FloatArray, ...]) -> SpecPlan:
-        return SpecPlan(
-            step=context.step,
-            verify=np.zeros(context.batch_size, dtype=np.int64),
-            draft_depth=0,
-            mode=Mode.OFF_COLD,
-            reason="drafts lose more than they bring",
-            notes=notes,
-        )
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Plan a step of prompts only: draft to the depth of the last decode step."""
@@ -249,12 +236,24 @@ class Goodput2Policy:
                 z = np.ascontiguousarray(plan.notes[0].T)
             elif outcome.confidence is not None and self._options.confidence:
                 z = self.acceptance.signal(outcome.confidence)
+            self._score_predictions(outcome, z)
             self.acceptance.learn(outcome.slots, outcome.verified, outcome.accepted, z)
+        self.figures.table.drafted = outcome.draft_depth > 0
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
         if outcome.seconds > 0.0 and outcome.batch_size and outcome.slots.size:
             self._learn_loss(step, cold=cold)
         self.times.learn(outcome, cold=cold, tried=plan.memo)
+
+    def _score_predictions(self, outcome: StepOutcome, z: FloatArray | None) -> None:
+        """Hold predicted acceptance of some steps against their outcomes."""
+        if outcome.step % SCORED_EVERY:
+            return
+        logits = self.acceptance.logits(outcome.slots)
+        counts = outcome.verified, outcome.accepted
+        self.figures.quality.see("history", self.acceptance.hazard(logits), *counts)
+        if z is not None:
+            self.figures.quality.see("confidence", self.acceptance.hazard(logits, z), *counts)
 
     def _learn_loss(self, step: FinishedStep, *, cold: bool) -> None:
         outcome, times = step.outcome, self.times
@@ -283,6 +282,29 @@ class Goodput2Policy:
         if self._capability is not None:
             self.acceptance.forget(slots)
             self.switch.forget(slots)
+
+    # ------------------------------------------------------------------ figures
+
+    @property
+    def last_forecast(self) -> StepForecast | None:
+        """Forecast of the last step that was forecast, for `adaptive-spec explain`."""
+        return None if self._capability is None else self.figures.forecast
+
+    def estimates(self) -> dict[str, float]:
+        """Return tokens per second of no speculation, the engine's own K and the plan."""
+        return {} if self._capability is None else self.figures.estimates()
+
+    def explanation(self) -> dict[str, Any]:
+        """Return the numbers behind the last decision; see `Figures.explanation`."""
+        return {} if self._capability is None else self.figures.explanation()
+
+    def hazard_quality(self) -> dict[str, dict[str, Any]]:
+        """Return how well acceptance is predicted; see `policies.acceptance.hazard_quality`."""
+        return {} if self._capability is None else self.figures.quality.snapshot()
+
+    def break_even(self) -> dict[str, Any]:
+        """Return where drafts break even; see `policies.planning.break_even_table`."""
+        return {} if self._capability is None else self.figures.break_even()
 
     # -------------------------------------------------------------------- state
 
@@ -323,15 +345,9 @@ class Goodput2Policy:
             self.times.restore(saved.step_times)
 
 
-def _price(planned: Planned, verify_units: FloatArray, batch: int) -> float:
-    """Return the survival at which a draft pays: goodput times the verify time of one draft."""
-    drafts, most = int(planned.best.verify.sum()), len(verify_units) - 1
-    around = max(drafts // 2, batch // 4, 1)
-    low = max(drafts - around, 1)  # the first draft is dear, which is no reason against others
-    high = min(max(drafts + around, low + 1), most)
-    if high <= low:
-        return 0.0
-    return planned.best.goodput * float(verify_units[high] - verify_units[low]) / (high - low)
+def _cold_plan(forecast: StepForecast) -> SpecPlan:
+    nothing: IntArray = np.zeros(forecast.context.batch_size, dtype=np.int64)
+    return forecast.predicted_plan(nothing, 0, Mode.OFF_COLD, "drafts lose more than they bring")
 
 
 @lru_cache(maxsize=64)

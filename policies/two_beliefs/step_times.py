@@ -236,6 +236,16 @@ class StepTimes:
         kmax = self._capability.max_draft_tokens
         return np.ones(kmax + 1) if timed is None else (timed == 0).astype(np.float64)
 
+    def timed(self, batch: int) -> float:
+        """Return the steps that were timed at this load, within factors of two."""
+        timed = self._timed.get(batch.bit_length())
+        return 0.0 if timed is None else float(timed.sum())
+
+    @property
+    def jumped(self) -> bool:
+        """Return whether all step times have jumped within the last `SETTLING` steps."""
+        return self.steps - self._level_jumped < SETTLING
+
     def fades(self, rows: FloatArray, batch: int, context: int) -> FloatArray:
         """Return [A] the variance that x'c gains in a step, relative to nothing (units of c)."""
         spread = self.spread(batch, context)

@@ -7,6 +7,7 @@ they may be, and this is where that is held.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ DRAFTERS = {
     "ngram": ("ngram", "model:mixed"),
     "suffix": ("suffix", "model:mixed"),
 }
+LEARNED = ("goodput", "goodput2")
 NEAR = 0.3
 """Largest distance of an estimated ratio from the true one, relative; docs/operate.md, Live."""
 COPIES = 0.05
@@ -59,6 +61,7 @@ def noting(observe: Any, outcomes: list[Any]) -> Any:
     return observed
 
 
+@functools.cache
 def served(
     drafter: str, clients: int, policy: str, mode: Any = "on", share: float = 0.0
 ) -> Counted:
@@ -130,10 +133,13 @@ def _compiled() -> None:
     select_kernel("auto")
 
 
+@pytest.mark.parametrize("policy", LEARNED)
 @pytest.mark.parametrize("clients", [4, 32])
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_the_estimated_gain_is_near_the_counted_one(drafter: str, clients: int) -> None:
-    none, own, ours = (served(drafter, clients, name) for name in ("off", "static", "goodput"))
+def test_the_estimated_gain_is_near_the_counted_one(
+    drafter: str, clients: int, policy: str
+) -> None:
+    none, own, ours = (served(drafter, clients, name) for name in ("off", "static", policy))
     over_none, over_own = (ours.per_second / other.per_second for other in (none, own))
     assert ours.ratio("no_speculation") == pytest.approx(over_none, rel=NEAR)
     near = COPIES if drafter in ("ngram", "suffix") else NEAR
@@ -142,10 +148,11 @@ def test_the_estimated_gain_is_near_the_counted_one(drafter: str, clients: int) 
 
 @pytest.mark.parametrize(("mode", "share"), [("off", 0.0), ("shadow", 0.0)])
 @pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("policy", LEARNED)
 def test_where_the_engines_own_k_runs_nothing_is_gained(
-    drafter: str, mode: str, share: float
+    drafter: str, mode: str, share: float, policy: str
 ) -> None:
-    found = served(drafter, 8, "goodput", mode, share)
+    found = served(drafter, 8, policy, mode, share)
     own = served(drafter, 8, "static")
     assert abs(found.per_second / own.per_second - 1.0) < 0.06  # other requests are under way
     assert found.ratio("engine_k") == 1.0
@@ -155,8 +162,9 @@ def test_where_the_engines_own_k_runs_nothing_is_gained(
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("mode", ["on", "shadow", "off"])
-def test_top_and_metrics_count_what_ran(drafter: str, mode: str) -> None:
-    found = served(drafter, 8, "goodput", mode)
+@pytest.mark.parametrize("policy", LEARNED)
+def test_top_and_metrics_count_what_ran(drafter: str, mode: str, policy: str) -> None:
+    found = served(drafter, 8, policy, mode)
     truth, facts = found.truth, found.facts
     assert float(facts["decoding per step"]) == pytest.approx(truth["rows"] / truth["steps"], 0.01)
     assert float(facts["mean K"]) == pytest.approx(truth["verified"] / truth["rows"], abs=0.006)
