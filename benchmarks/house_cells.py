@@ -37,7 +37,7 @@ from adaptive_spec.sim.sweep.config import Group, SweepConfig, load_sweep_config
 HERE = Path(__file__).resolve().parent
 CELLS = HERE / "house_cells.yaml"
 WORLDS = HERE / "house_worlds.yaml"
-HARDWARE, ENGINE = "h100-llama-8b", "default"
+HARDWARE, ENGINE = "profiles/h100-llama-8b.json", "default"
 FIXED = "static:k=2"
 GROUP_BOUND, CELL_BOUND = 0.3, 0.5
 

@@ -73,7 +73,7 @@ def case(name: str, clients: int, seed: int, data: Path, folder: Path) -> Case:
         load=f"closed:{clients}",
         acceptance=GOOD,
         drafter="eagle",
-        hardware="h100-llama-8b",
+        hardware=str(Path(__file__).parent / "profiles/h100-llama-8b.json"),
         engine=EngineOptions(max_draft_tokens=KMAX),
         seed=seed,
         seconds=60.0,

@@ -31,6 +31,7 @@ from adaptive_spec.sim.engine.options import EngineOptions  # noqa: E402
 from adaptive_spec.sim.policy_choice import parse_policy  # noqa: E402
 from adaptive_spec.sim.scenario import Phase, Scenario  # noqa: E402
 from adaptive_spec.step import Level, Mode  # noqa: E402
+from benchmarks.profiles import published_profile  # noqa: E402
 
 TENANTS = """\
 tenants:
@@ -74,7 +75,7 @@ def _scenario(tokens: int, /, **changes: Any) -> Scenario:
         "load": "closed:4",
         "acceptance": ("model:good",),
         "drafter": "eagle",
-        "hardware": "h100-llama-8b",
+        "hardware": published_profile("h100-llama-8b"),
         "seed": 3,
         **changes,
     }
@@ -141,7 +142,10 @@ def cases(folder: Path) -> Iterator[Case]:
             12000,
             {"acceptance": (str(copying),), "drafter": "hybrid", "load": "closed:8"},
         ),
-        "mixture of experts": (12000, {"hardware": "h100-qwen3-30b-a3b", "load": "closed:12"}),
+        "mixture of experts": (
+            12000,
+            {"hardware": published_profile("h100-qwen3-30b-a3b"), "load": "closed:12"},
+        ),
         "little KV": (12000, {"load": "closed:16", "kv_tokens": 6000}),
         "ragged penalty": (8000, {"ragged_penalty": 0.05, "load": "closed:8"}),
         "Poisson arrivals": (8000, {"load": "poisson:6"}),

@@ -18,6 +18,7 @@ from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.step import Capability, Level
+from benchmarks.profiles import published_profile
 
 GraphKind = Literal["eager", "varlen", "ragged", "uniform", "ladder", "batches"]
 
@@ -146,11 +147,25 @@ DRAFTERS = {
 DEVICES = {
     each.name: each
     for each in (
-        Device(name="h100-8b", title="H100, Llama 3.1 8B", hardware="h100-llama-8b"),
-        Device(name="h100-moe", title="H100, Qwen3 30B-A3B", hardware="h100-qwen3-30b-a3b"),
-        Device(name="h100-70b", title="4 H100, Llama 3.1 70B", hardware="h100-llama-70b-tp4"),
-        Device(name="a100-8b", title="A100, Llama 3.1 8B", hardware="a100-llama-8b"),
-        Device(name="l40s-8b", title="L40S, Llama 3.1 8B", hardware="l40s-llama-8b"),
+        Device(
+            name="h100-8b", title="H100, Llama 3.1 8B", hardware=published_profile("h100-llama-8b")
+        ),
+        Device(
+            name="h100-moe",
+            title="H100, Qwen3 30B-A3B",
+            hardware=published_profile("h100-qwen3-30b-a3b"),
+        ),
+        Device(
+            name="h100-70b",
+            title="4 H100, Llama 3.1 70B",
+            hardware=published_profile("h100-llama-70b-tp4"),
+        ),
+        Device(
+            name="a100-8b", title="A100, Llama 3.1 8B", hardware=published_profile("a100-llama-8b")
+        ),
+        Device(
+            name="l40s-8b", title="L40S, Llama 3.1 8B", hardware=published_profile("l40s-llama-8b")
+        ),
     )
 }
 

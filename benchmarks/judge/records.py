@@ -23,6 +23,8 @@ from .script import Lines
 
 _LLAMA = "unlicensed/acceptance_specdecodebench_llama31_8b_{}.jsonl.gz"
 LLAMA = {"gsm8k": ("gsm8k",), "code": ("instructcoder",), "both": ("gsm8k", "instructcoder")}
+MATCH = {"llama:gsm8k": 0.2, "llama:code": 0.8}
+"""P(an n-gram matches | nothing would be accepted), of the same publication (arXiv 2601.11580)."""
 SEED = 7
 """Of everything that is drawn in making records; a seed of traffic draws which are played."""
 
@@ -44,7 +46,8 @@ def lines(name: str, method: str, kmax: int) -> Lines:
     data = _data(plain, listed if second == "" and "+lookup" not in name else "eagle+ngram", kmax)
     if auc:
         data = with_confidence(data, auc=float(auc), seed=SEED)
-    return Lines(drafter(DRAFTERS[method]).shape(data, np.random.default_rng(SEED)))
+    matches = f":match={MATCH[plain]:g}" if method == "ngram" and plain in MATCH else ""
+    return Lines(drafter(DRAFTERS[method] + matches).shape(data, np.random.default_rng(SEED)))
 
 
 def _data(name: str, listed: str, kmax: int) -> AcceptanceData:

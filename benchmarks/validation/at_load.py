@@ -6,9 +6,10 @@ changed a figure; how the H100's runs are simulated was chosen with all of them 
 The price of attention, the host's seconds and the prompts' lengths on the A100 were first estimated
 with all three workloads in view, and then set on gsm8k.
 
-Fitted, on the tables that say so: `verify_attention` of FlashAttention 2 and the host's seconds
-per step and request of vLLM 0.24 (A100, gsm8k); the host's seconds of vLLM 0.23 (H100, gsm8k, runs
-without drafts); the seconds of a drafter pass of the audit (H100, gsm8k, one request).
+Fitted, on the tables that say so: the host's seconds of vLLM 0.23 (H100, gsm8k, runs without
+drafts); the seconds of a drafter pass of the audit (H100, gsm8k, one request). On the A100's gsm8k
+`verify_attention` of FlashAttention 2 (2.1) and the host's seconds of vLLM 0.24 (.5 ms a step,
+46 us a request) had been fitted; the profile's round figures have replaced them.
 
 Stated: accepted lengths (each table), prompt and output lengths, step times of the profiles. Of the
 audit on the H100 its scripts and raw files also give the batches, which texts its counters count
@@ -62,7 +63,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         address: where it is published.
         measured: date, as far as it is known.
         role: of all its rows.
-        hardware: profile that runs it.
+        hardware: profile that runs it; a file's path is relative to this folder.
         drafter: name with options.
         draft_pass: fitted seconds of a pass, instead of the profile's.
         prompt_tokens, output_tokens: of each request.
@@ -124,7 +125,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def profile(self) -> HardwareProfile:
         """The machine; with a fitted pass, that is the drafter's at one request."""
-        profile = hardware_profile(self.hardware)
+        file = FILE.parent / self.hardware
+        profile = hardware_profile(str(file) if file.is_file() else self.hardware)
         if self.draft_pass is None:
             return profile
         without = msgspec.structs.replace(profile, drafts={})

@@ -38,6 +38,7 @@ from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.hardware.roofline import VLLM_SYNC, roofline_profile
 from adaptive_spec.sim.load.base import ClosedLoad
+from benchmarks.profiles import published_profile
 from benchmarks.validation.arms import Arms, one_per_record
 from benchmarks.validation.row import Check, Row, cells_within, compared, mean_within
 from benchmarks.validation.table_files import numbers, read_table
@@ -93,7 +94,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 def machines() -> tuple[Machine, ...]:
     """Return the two experiments."""
-    vllm_h100 = hardware_profile("h100-llama-8b")
+    vllm_h100 = hardware_profile(published_profile("h100-llama-8b"))
     overhead = 1.0 / _SGLANG_PLAIN - (vllm_h100.fixed + vllm_h100.per_token)
     return (
         Machine(

@@ -22,6 +22,7 @@ from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDraft
 from adaptive_spec.sim.hardware.registry import hardware_profile
+from benchmarks.profiles import published_profile
 from benchmarks.validation.arms import Batches, one_per_record, simulated
 from benchmarks.validation.row import Row, compared
 
@@ -67,7 +68,7 @@ def _throughput(data: AcceptanceData, k: int) -> float:
 
 def _profile(k: int) -> HardwareProfile:
     """`h100-llama-8b` with their own forms where ours differ: prompts, and drafts at any K."""
-    profile = hardware_profile("h100-llama-8b")
+    profile = hardware_profile(published_profile("h100-llama-8b"))
     eagle = profile.drafts["eagle"]
     # The profile splits the proposal, measured at K = 3, over three passes.
     fixed = (eagle.pass_ - eagle.proposal) * _K

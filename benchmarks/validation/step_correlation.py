@@ -27,6 +27,7 @@ from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.step import FinishedStep, IntArray
+from benchmarks.profiles import published_profile
 from benchmarks.validation.arms import one_per_record, simulated
 from benchmarks.validation.halves import halves
 from benchmarks.validation.row import Row, compared
@@ -107,7 +108,7 @@ def observed(data: AcceptanceData) -> Correlation:
     simulated(
         ClosedLoad(one_per_record(data.lengths.tolist(), prompt_tokens=64), _CLIENTS),
         data,
-        hardware_profile("h100-llama-8b"),
+        hardware_profile(published_profile("h100-llama-8b")),
         _K,
         options=EngineOptions(max_running=_CLIENTS),
         policy=policy,

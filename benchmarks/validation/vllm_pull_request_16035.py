@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from adaptive_spec.sim.hardware.registry import hardware_profile
+from benchmarks.profiles import published_profile
 from benchmarks.validation.arms import like_requests
 from benchmarks.validation.row import Row, compared
 
@@ -36,7 +37,9 @@ _FITTED_K = 2
 def rows(data_folder: Path) -> list[Row]:
     """Throughput without and with drafts. The figures stand in this file."""
     del data_folder
-    profile = msgspec.structs.replace(hardware_profile("h100-llama-8b"), any_draft=ANY_DRAFT)
+    profile = msgspec.structs.replace(
+        hardware_profile(published_profile("h100-llama-8b")), any_draft=ANY_DRAFT
+    )
     arms = like_requests(profile, _QUESTIONS, _PROMPT_TOKENS, _OUTPUT_TOKENS)
     found = [
         compared(

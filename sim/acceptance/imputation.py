@@ -19,7 +19,7 @@ falling curve that the hazards allow within two standard errors. Hazards that ri
 come from runs in easy text, leave g flat and the first rule as it stands, unless steps of several K
 show that first drafts are accepted more often at the same places (`_loss_behind_first`).
 
-At its own K the recording is reproduced exactly. Real counterfactual lists (SpecDecode-Bench, gsm8k
+At its own K the recording is reproduced exactly. Real counterfactual lists (gsm8k
 and instructcoder) recorded at K = 5 and imputed back give these mean accepted: n-gram within
 1.2 % of the truth for K = 1..10; EAGLE-3 5 % low at K = 1, 3 % low at K = 2 and 3, within 2.5 % for
 K = 4..10; recorded at K that change, EAGLE-3 within 2 % for all of them.

@@ -26,29 +26,26 @@ from adaptive_spec.sim.drafters.base import DraftCost, Drafter, limited_to
 from adaptive_spec.sim.drafters.chains import DraftModel, Eagle, Mtp
 from adaptive_spec.sim.drafters.pricing import measured_cost
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.step import FloatArray, IntArray
+from adaptive_spec.step import IntArray
 
-SHARE_OF_VERIFY = 0.005875
-"""Time of n-gram drafting over that of the target's pass, Llama-3.1-8B on H100 (SpecDecode-Bench,
-arXiv 2601.11580)."""
-MATCH_WITHOUT_GAIN = {"sharegpt": 0.2, "cnn": 0.4, "gsm8k": 0.2, "instructcoder": 0.8}
-"""P(something matches | nothing would be accepted) by data set (SpecDecode-Bench)."""
-MATCH_ELSEWHERE = sum(MATCH_WITHOUT_GAIN.values()) / len(MATCH_WITHOUT_GAIN)
+SHARE_OF_VERIFY = 0.005
+"""Time of n-gram drafting over that of the target's pass: an assumption, as is what follows
+without a source."""
+MATCH_WITHOUT_GAIN = 0.4
+"""P(something matches | nothing would be accepted)."""
 
 MANY_REQUESTS = 64
 SECONDS_PER_TOKEN = 20e-6
 """CPU time of a speculated token (Snowflake, Arctic Inference)."""
-SUFFIX_MATCH_WITHOUT_GAIN = 0.91
-"""P(it proposes | nothing would be accepted): mean of 12 runs of vLLM 0.12 on four benchmarks,
-from .78 to 1, from published counters (AltriaSetsuna/speculative-decoding-empirical)."""
+SUFFIX_MATCH_WITHOUT_GAIN = 0.9
+"""P(it proposes | nothing would be accepted)."""
 TREE_DEPTH = 24
 """vLLM's default."""
 TYPICAL_PROPOSAL = 4
-"""Tokens per proposal, the mean of the same 12 runs (1.8 to 5.4)."""
+"""Tokens per proposal."""
 FRESH_MATCH = 3.0
-FRESH_MATCH_WITHOUT_GAIN = 1.4
-"""Mean length of fresh matches, with and without an accepted token: chosen so that MT-Bench's 1.8
-tokens per proposal, 25 % of them with an accepted first token, come out (the same counters)."""
+FRESH_MATCH_WITHOUT_GAIN = 1.5
+"""Mean length of fresh matches, with and without an accepted token."""
 Size = Annotated[int, msgspec.Meta(ge=1, le=256)]
 _MODELS: dict[str, Drafter] = {"eagle": Eagle(), "mtp": Mtp(), "draft_model": DraftModel()}
 
@@ -66,16 +63,14 @@ class Ngram(TextCopy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A drafter of K drafts where the last tokens occurred before, of none elsewhere.
 
     Attributes:
-        match: P(something matches | nothing would be accepted). Without it: by the data set's
-            name, see `MATCH_WITHOUT_GAIN`, their mean for others. A proposer that asks for longer
-            matches has less: .03 to .16 follow from the counters of vLLM 0.12 on four benchmarks
-            (AltriaSetsuna/speculative-decoding-empirical).
+        match: P(something matches | nothing would be accepted). Text that repeats itself has
+            more, a proposer that asks for longer matches has less.
     """
 
-    match: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    match: Annotated[float, msgspec.Meta(ge=0, le=1)] = MATCH_WITHOUT_GAIN
 
     name: ClassVar[str] = "ngram"
-    source: ClassVar[str] = "SpecDecode-Bench, arXiv 2601.11580: cost and match probabilities"
+    source: ClassVar[str] = "prompt lookup of vLLM; cost and matches: round figures of this project"
 
     def cost_on(self, hardware: Hardware) -> DraftCost:
         """A small share of the target's pass, linear in the batch."""
@@ -94,16 +89,9 @@ class Ngram(TextCopy, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Add the proposals: wherever a draft is accepted, and by chance elsewhere."""
         if data.proposed is not None:
             return data
-        matches = random.random(len(data.accepted)) < self._match(data)
+        matches = random.random(len(data.accepted)) < self.match
         proposes = (data.accepted > 0) | matches
         return replace(data, proposed=np.where(proposes, data.depth, 0).astype(np.uint8))
-
-    def _match(self, data: AcceptanceData) -> FloatArray:
-        """[P] probability of a match that leads nowhere."""
-        if self.match is not None:
-            return np.full(len(data.accepted), self.match)
-        by_record = [match_without_gain(f"{label} {data.name}") for label in data.labels]
-        return np.repeat(np.array(by_record), data.lengths)
 
 
 class Suffix(TextCopy, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -246,14 +234,6 @@ def most_proposed(matched: IntArray, factor: float) -> IntArray:
     # csrc/suffix_decoding/suffix_tree.cc: the product has single precision.
     most: IntArray = (matched.astype(np.float32) * np.float32(factor) + 1e-6).astype(np.int64)
     return most
-
-
-def match_without_gain(name: str) -> float:
-    """The published probability for a data set that this name mentions, else their mean."""
-    for known, probability in MATCH_WITHOUT_GAIN.items():
-        if known in name.lower():
-            return probability
-    return MATCH_ELSEWHERE
 
 
 def matched_before(data: AcceptanceData) -> IntArray:

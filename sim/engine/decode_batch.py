@@ -21,7 +21,7 @@ class DecodeBatch:
         context: [B] tokens in the KV cache.
         cursor: [B] position of each request in the acceptance data. A prompt's last pass emits the
             first token, so a record's first position belongs to the step with one token emitted:
-            in recorded steps, and in SpecDecode-Bench's simulator.
+            in recorded steps, too.
         drafted: [B] drafts at hand.
         stale: [B] no drafts to the end.
         tpot_target, temperature: [B] floats.

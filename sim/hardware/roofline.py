@@ -60,23 +60,11 @@ class EngineOverhead(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-FACTORIAL = (
-    "manojarulmurugan/SpecDecoding-Study-vLLM-SGLang d96e4fb, Llama-3.1-8B with EAGLE-3 on an A100"
-)
-
 VLLM = EngineOverhead(
     per_step=0.5e-3,
-    per_request=4.6e-5,
-    per_draft_step=0.0,
-    per_draft_request=0.0,
-    source="vLLM 0.24.0: rows of benchmarks/validation/speculation_at_load.json to fit on, of "
-    + FACTORIAL,
-)
-VLLM_023 = EngineOverhead(
-    per_step=0.54e-3,
-    per_request=1.7e-5,
-    source="vLLM 0.23: runs without drafts, gsm8k, in batches of 1 to 64, of "
-    "pramodjella/speculative-decoding-draft-length-audit 0c0fa77, Llama-3.1-8B on an H100",
+    per_request=4.8e-5,
+    source="vLLM with asynchronous scheduling: seconds a request as of `vllm-sync`, seconds a step "
+    "a round figure of this project",
 )
 VLLM_SYNC = EngineOverhead(
     per_step=1.2e-3,
@@ -93,7 +81,6 @@ TENSORRT_LLM = EngineOverhead(
 )
 ENGINES = {
     "vllm": VLLM,
-    "vllm-0.23": VLLM_023,
     "vllm-sync": VLLM_SYNC,
     "tensorrt-llm": TENSORRT_LLM,
 }
@@ -124,13 +111,10 @@ KNOTS = (
 GRAPH_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 """Batch sizes vLLM captures by default (its `cudagraph_capture_sizes`)."""
 
-# An EAGLE pass on an H100 takes .71 ms (profile h100-llama-8b); reading its layer and the
-# vocabulary head, 9 % of the target's weights, explains .54 ms.
-PASS_LAUNCH_SECONDS = 1.7e-4
-
 _SHARPNESS = 3.0
 _TILED = 1024  # tokens up to which the staircase of tiles is drawn
 _KERNEL_SECONDS = 4e-6
+_PASS_LAUNCHES = 1.6e-4  # seconds of some 40 kernels of a drafter's pass, sampling too: assumed
 _MEMORY_SHARE = 0.9  # vLLM's default of `gpu_memory_utilization`
 _ACTIVATION_BYTES = 2e9  # of each GPU, graphs included
 _ACTIVATION_VALUES = 10  # hidden-sized values read or written per token between the products
@@ -203,7 +187,7 @@ def roofline_profile(
         per_prefill_context_token=prompt_pair_seconds(gpu, model, tensor_parallel),
         any_draft=engine.per_draft_step,
         any_draft_per_request=engine.per_draft_request,
-        draft_pass_overhead=PASS_LAUNCH_SECONDS,
+        draft_pass_overhead=_PASS_LAUNCHES,
     )
 
 

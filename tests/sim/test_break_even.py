@@ -39,7 +39,7 @@ def recorded(folder: Path, clients: int, acceptance: str) -> Path:
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recorded(tmp_path_factory.mktemp("trace"), 64, "model:eagle-gsm8k")
+    return recorded(tmp_path_factory.mktemp("trace"), 64, "model:good")
 
 
 def answer(*arguments: str) -> str:
@@ -51,7 +51,7 @@ def answer(*arguments: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("clients", "acceptance"),
-    [(4, "model:eagle-gsm8k"), (64, "model:eagle-gsm8k"), (64, "model:steady-5")],
+    [(4, "model:good"), (64, "model:good"), (64, "model:steady-5")],
 )
 def test_its_best_k_costs_at_most_two_per_cent(
     tmp_path: Path, clients: int, acceptance: str

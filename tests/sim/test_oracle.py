@@ -35,7 +35,7 @@ def test_k_zero_is_true_no_speculation():
 
 
 def test_knowing_the_future_beats_every_fixed_k():
-    oracles = consult(scenario(tokens=20_000))
+    oracles = consult(scenario(load="closed:32", hardware="a100-llama-8b", tokens=20_000))
     best = oracles.static[oracles.best_static_k]
     assert oracles.foresight.throughput_tok_s > 1.02 * best.throughput_tok_s
     assert oracles.held_against(best).regret.of_foresight < 0.98

@@ -78,14 +78,6 @@ def test_a_replay_of_a_model_emits_every_token_at_any_k(name):
         assert emitted_by_record(made, k) == made.lengths.tolist()
 
 
-def test_a_shipped_model_holds_the_published_step_to_step_correlation():
-    # K = 8, gsm8k, AEM001/Edge-Cloud-Speculative-Decoding: .73 and .41.
-    made = generate(shipped_model("edge-cloud-gsm8k"), depth=8, seed=1, records=2000)
-    found = step_correlation(made, 8)
-    assert found.after_all == pytest.approx(0.73, abs=0.02)
-    assert found.after_none == pytest.approx(0.41, abs=0.02)
-
-
 def test_good_poor_and_dead_are_in_that_order():
     good, poor, dead = (
         mean_accepted(generate(shipped_model(name), depth=8, seed=0), 4)

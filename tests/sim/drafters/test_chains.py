@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.sim.drafters.lookups import MATCH_WITHOUT_GAIN, matched_before, most_proposed
+from adaptive_spec.sim.drafters.lookups import matched_before, most_proposed
 from adaptive_spec.sim.drafters.registry import drafter
 from tests.sim.drafters.fake_records import chain_data, data_of
 
@@ -43,21 +43,12 @@ def test_which_list_of_a_file_each_drafter_reads():
         assert drafter(name).acceptance_list == "ngram"
 
 
-@pytest.mark.parametrize("label", MATCH_WITHOUT_GAIN)
-def test_n_grams_match_without_gain_as_often_as_published(label):
-    data = data_of([0] * 20_000, record=100, depth=8, label=label)
+def test_n_grams_match_without_gain_by_chance():
+    data = data_of([0] * 20_000, record=100, depth=8)
     shaped = drafter("ngram").shape(data, np.random.default_rng(0))
     assert shaped.proposed is not None
     assert set(np.unique(shaped.proposed)) <= {0, 8}
-    expected = MATCH_WITHOUT_GAIN[label]
-    assert (shaped.proposed > 0).mean() == pytest.approx(expected, abs=0.02)
-
-
-def test_the_data_sets_name_may_stand_in_the_name_of_the_data():
-    data = data_of([0] * 20_000, record=100, depth=8, name="acceptance_InstructCoder.jsonl")
-    shaped = drafter("ngram").shape(data, np.random.default_rng(0))
-    assert shaped.proposed is not None
-    assert (shaped.proposed > 0).mean() == pytest.approx(0.8, abs=0.02)
+    assert (shaped.proposed > 0).mean() == pytest.approx(0.4, abs=0.02)
 
 
 def test_an_option_overrides_the_match_probability():
@@ -97,8 +88,8 @@ def test_a_short_match_of_a_small_factor_proposes_nothing():
 def test_suffix_nearly_always_proposes_something():
     data = data_of([0] * 20_000, record=100, depth=8)
     shaped = drafter("suffix").shape(data, np.random.default_rng(0))
-    assert (shaped.proposed > 0).mean() == pytest.approx(0.91, abs=0.01)
-    assert shaped.proposed[shaped.proposed > 0].mean() == pytest.approx(1.4, abs=0.05)
+    assert (shaped.proposed > 0).mean() == pytest.approx(0.9, abs=0.01)
+    assert shaped.proposed[shaped.proposed > 0].mean() == pytest.approx(1.5, abs=0.05)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 4))
