@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import PolicyError, described
+from adaptive_spec.operation.dead_drafter import DeadDrafter
 from adaptive_spec.operation.label_drift import LabelDrift
 from adaptive_spec.operation.output_file import OwnedFile, Retry
 from adaptive_spec.operation.plain import plain
@@ -116,6 +117,7 @@ class Counters:
         self._log = logger or logging.getLogger(__name__)
         self._stuck = StuckRequests(self._log)
         self._drift = LabelDrift(self.task_names, self._log)
+        self._dead = DeadDrafter(self._log)
         self._kind_of_reason: dict[str, str] = {}
         self._decision_seconds = 0.0
         self._decision_buckets = [0] * (len(DECISION_SECONDS) + 1)
@@ -169,6 +171,7 @@ class Counters:
         outcomes, self._outcomes = self._outcomes, []
         if not outcomes:
             return
+        before = self.verified, self.accepted
         verified = np.concatenate([outcome.verified for outcome, _ in outcomes])
         for k, count in enumerate(np.bincount(verified).tolist()):
             self.verified += k * count
@@ -179,6 +182,8 @@ class Counters:
             self.accepted += k * count
             if count:
                 self.accepted_k[k] += count
+        drafts = self.verified - before[0], self.accepted - before[1]
+        self._dead.counted(*drafts, outcomes[-1][0].now)
         for outcome, plan in outcomes:
             self.emitted += sum_of(outcome.emitted)
             if plan is not None:
@@ -308,7 +313,12 @@ class Counters:
             "fail_opens": dict(self.failures),
             "ignored_hints": dict(self.ignored_hints),
             "output_failures": dict(self.output_failures),
-            "events": {**self.events, **self._stuck.events(), **self._drift.events()},
+            "events": {
+                **self.events,
+                **self._stuck.events(),
+                **self._drift.events(),
+                **self._dead.events(),
+            },
             "stuck_bounds": self._stuck.bounds(),
             "stuck_latest": dict(self._stuck.latest),
             "label_drift": dict(self._drift.latest),
