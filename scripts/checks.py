@@ -16,7 +16,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -313,11 +312,10 @@ def run_beside(
 ) -> None:
     """Run stages two at a time: linters, and engines here, compute with one thread.
 
-    The output of a stage is shown when the stage has ended.
+    The output of a stage is shown when it and those before it have ended.
     """
-    telling = threading.Lock()
 
-    def one(name: str, stage: Callable[[Run], None]) -> None:
+    def one(name: str, stage: Callable[[Run], None]) -> Run:
         part = Run(run.began, live=False)
         if name not in downloads or downloads[name].wait() == 0:
             try:
@@ -326,11 +324,11 @@ def run_beside(
                 part.missing(name, repr(error))
         else:
             part.missing(name, f"the environment {name} could not be built, see above")
-        with telling:
-            run.take_in(part)
+        return part
 
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-        list(pool.map(one, *zip(*stages, strict=True)))
+        for part in pool.map(one, *zip(*stages, strict=True)):
+            run.take_in(part)
 
 
 def main() -> int:

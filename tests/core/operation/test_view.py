@@ -56,6 +56,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 class View(Handler):
+    table = TABLE
     readings = 0
     extra = b""
 
@@ -93,7 +94,7 @@ class View(Handler):
             if "history" in self.path:
                 body["engines"][0]["history"] = {"columns": list(COLUMNS), "rows": ROWS}
             if "break_even" in self.path:
-                body["engines"][0]["break_even"] = TABLE
+                body["engines"][0]["break_even"] = self.table
             self.answer(200, json.dumps(body).encode())
 
 
@@ -113,6 +114,16 @@ def page(url: str, profile: Path) -> str:
     return done.stdout.split("<script>")[0]
 
 
+@pytest.mark.parametrize(("low", "bold"), [(0.70, False), (0.72, True)])
+def test_a_gain_whose_interval_holds_nothing_is_not_bold(url, tmp_path, monkeypatch, low, bold):
+    """The estimated ratio is 2, its bounds are those of the best K, 1.42 times nothing."""
+    wide = TABLE["now"] | {"gain": [low, 1.42, 1.5]}
+    monkeypatch.setattr(View, "table", TABLE | {"now": wide})
+    shown = page(f"{url}#key=secret", tmp_path)
+    assert ('<b class="unsure">+100 %</b>' in shown) is not bold
+    assert ("<b>+100 %</b>" in shown) is bold
+
+
 def test_without_the_key_there_are_no_figures_and_the_page_asks_for_it(url, tmp_path):
     shown = page(url, tmp_path)
     assert "Unauthorized" in shown
@@ -130,6 +141,7 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert "first drafts: 25 %, before 75 %" in shown
     assert "+100 %" in shown  # 100 planned over 50 without speculation
     assert "+83 % to +111 %" in shown  # as its bounds are about the best K's gain
+    assert "<b>+100 %</b>" in shown
     assert "measuring 30 %" in shown
     assert "estimate, still learning" in shown
     assert LONG in shown
