@@ -163,7 +163,8 @@ class Acceptance:
         self.prior: FloatArray = FIRST_VARIANCE + MORE_VARIANCE * np.minimum.outer(
             positions, positions
         )
-        self._prior_mean = np.full(kmax, math.log(prior_hazard / (1.0 - prior_hazard)))
+        prior = min(max(prior_hazard, LEAST_HAZARD), MOST_HAZARD)
+        self._prior_mean = np.full(kmax, math.log(prior / (1.0 - prior)))
         self.mean: FloatArray = self._prior_mean.copy()
         self.covariance: FloatArray = self.prior.copy()
         self.variances: FloatArray = np.array(FIRST_EFFECTS)

@@ -141,12 +141,12 @@ def test_a_dead_drafter_costs_at_most_half_a_per_cent(concurrency: int, state: b
 
 @pytest.mark.slow
 def test_filler_in_place_of_drafts_that_are_not_found_is_paid_for() -> None:
-    """A text that rarely repeats itself: here K = 1 loses a tenth, K = 6 four tenths."""
+    """A text that rarely repeats itself: here K = 1 loses a fifth, K = 6 six tenths."""
     setting = Scenario(
         load="closed:64",
         acceptance=("record:real_text_t0.7:chat",),
         drafter="ngram",
-        hardware="h100-llama-8b",
+        hardware="a100-llama-8b",
         engine=EngineOptions(level=Level.UNIFORM, fills_up=True),
         tokens=10_000,
         warmup_tokens=10_000,
