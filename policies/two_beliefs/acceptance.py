@@ -207,9 +207,15 @@ class Acceptance:
         return survival
 
     def signal(self, confidence: FloatArray) -> FloatArray:
-        """Return z [Kmax, B] of confidences [B, Kmax], and follow their mean and variance."""
+        """Return z [Kmax, B] of confidences [B, Kmax].
+
+        Their mean and variance are followed only as the step is learned: they set the survival of
+        all drafts, and a plan may not depend on the confidence of deeper drafts of its own step.
+        """
         p = np.clip(confidence.T, 1e-4, 1.0 - 1e-4)
-        z: FloatArray = np.ascontiguousarray(np.log(p / (1.0 - p)) - self._z_mean[:, None])
+        return np.ascontiguousarray(np.log(p / (1.0 - p)) - self._z_mean[:, None])
+
+    def _follow_signal(self, z: FloatArray) -> None:
         known = ~np.isnan(z)
         count = known.sum(axis=1)
         self._z_count = np.minimum(self._z_count + count, 5000.0)
@@ -218,7 +224,6 @@ class Acceptance:
         if number := int(count.sum()):
             more = float((seen * seen).sum()) - number * self._z_variance
             self._z_variance += more / float(self._z_count.sum())
-        return z
 
     def learn(
         self, slots: IntArray, verified: IntArray, accepted: IntArray, z: FloatArray | None
@@ -255,6 +260,7 @@ class Acceptance:
             moved_w = self.weight + float(by_z.sum()) / self._weight_information
             self.weight = min(max(moved_w, 0.0), 4.0)
             self._shown += int(np.isfinite(z).sum())
+            self._follow_signal(z)
 
     def after_trial(self, covariance: FloatArray, information: FloatArray) -> FloatArray:
         """Return the covariance after a step's outcomes [..., Kmax], which are alike."""

@@ -23,16 +23,18 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
-from adaptive_spec.policies.planning.planner import plan_step, value_of
+from adaptive_spec.policies.planning.planner import Ahead, plan_step, value_of
 from adaptive_spec.policies.planning.shared_k import plan_with_shared_k
 from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
 from adaptive_spec.policies.two_beliefs.acceptance import PRIOR_HAZARD, Acceptance, SavedAcceptance
 from adaptive_spec.policies.two_beliefs.figures import Figures
+from adaptive_spec.policies.two_beliefs.optional.second_source import SecondSource
 from adaptive_spec.policies.two_beliefs.step_times import RAGGED, SIZE, SavedStepTimes, StepTimes
 from adaptive_spec.policies.two_beliefs.switch import Switch
 from adaptive_spec.policies.two_beliefs.trial import best_trial
 from adaptive_spec.policy import State
 from adaptive_spec.step import (
+    BoolArray,
     Capability,
     FinishedStep,
     FloatArray,
@@ -56,6 +58,7 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
     acceptance: SavedAcceptance
     step_times: SavedStepTimes | None
+    copied: SavedAcceptance | None = None
 
 
 class Goodput2Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -82,9 +85,11 @@ class Goodput2Policy:
         load_kernels()
         self._capability: Capability | None = None
         self._restored: State | None = None
+        self._source: SecondSource | None = None
+        """None until drafts are looked up, too."""
 
     def _start(self, capability: Capability) -> None:
-        self._capability = capability
+        self._capability, self._source = capability, None
         self.acceptance = Acceptance(capability.max_draft_tokens, self._options.prior_hazard)
         self.times = StepTimes(capability)
         self.switch = Switch(capability)
@@ -107,26 +112,43 @@ class Goodput2Policy:
         if context.batch_size == 0:
             return self._plan_prompts(context)
         self._seen += 1
+        source, chosen = self._source, None
+        if context.lookup_available is not None and source is None:
+            self._source = source = SecondSource(context.capability.max_draft_tokens)
+        if source is not None and source.fades(cold=self.switch.cold):
+            self.switch.until = context.now
         if self.switch.returns(context.now, context.batch_size):
             self.acceptance.widen()  # drafts may be better than they were, unseen
         z = None
         if context.confidence is not None and self._options.confidence:
             z = self.acceptance.signal(context.confidence)
         logits = self.acceptance.logits(context.slots)
-        forecast = self._forecast(context, self.acceptance.survival(logits))
+        survival = self.acceptance.survival(logits)
+        if source is not None:
+            chosen = source.choose(context, survival)
+        if chosen is None:
+            forecast = self._forecast(context, survival)
+        else:
+            forecast = self._forecast(chosen.context, chosen.survival, chosen.ahead)
+        if source is not None:
+            source.follow_price(forecast)
+        from_lookup = None if chosen is None else chosen.from_lookup
         asked = self._depth or 0
-        plan, tried = self._decide(forecast, logits, z)
+        plan, tried = self._decide(forecast, logits, z, from_lookup)
         if self.times.scale:
             self.figures.planned(forecast, plan, asked)
         else:  # nothing was timed: seconds are in units of a step
             plan = msgspec.structs.replace(
                 plan, predicted_tokens=math.nan, predicted_seconds=math.nan
             )
-        if z is None and tried is None:
+        if z is None and tried is None and from_lookup is None:
             return plan
-        return msgspec.structs.replace(plan, notes=() if z is None else (z.T,), memo=tried)
+        notes = () if z is None else (z.T,)
+        return msgspec.structs.replace(plan, notes=notes, memo=tried, from_lookup=from_lookup)
 
-    def _forecast(self, context: StepContext, survival: FloatArray) -> StepForecast:
+    def _forecast(
+        self, context: StepContext, survival: FloatArray, ahead: Ahead | None = None
+    ) -> StepForecast:
         """Return tokens and seconds of every plan by both beliefs, and the best plan."""
         times = self.times
         verify, drafting = times.curves(context.batch_size, int(context.context_tokens.sum()))
@@ -139,22 +161,27 @@ class Goodput2Policy:
             context = msgspec.structs.replace(context, capability=capability, shared_seconds=shared)
         scale = times.scale or 1.0
         seconds = scale * verify + shared, scale * drafting
-        one_price = capability.level is not Level.UNIFORM and penalty <= 0.0
-        planner = plan_step if one_price else plan_with_shared_k
-        planned = planner(context, survival, *seconds)
+        if ahead is None and capability.level is not Level.UNIFORM and penalty <= 0.0:
+            planned = plan_step(context, survival, *seconds)
+        else:
+            planned = plan_with_shared_k(context, survival, *seconds, ahead)
         prompts = times.prompt_seconds(context.prefill_tokens)
         return StepForecast(
             context, survival, planned.weights, *seconds, prompts, planned.best, planned.tokens
         )
 
     def _decide(
-        self, forecast: StepForecast, logits: FloatArray, z: FloatArray | None
+        self,
+        forecast: StepForecast,
+        logits: FloatArray,
+        z: FloatArray | None,
+        from_lookup: BoolArray | None,
     ) -> tuple[SpecPlan, int | None]:
         """Return the plan, and K whose trial it is."""
         context, best = forecast.context, forecast.best
         if self.switch.cold:
             self._trial, self._depth = None, 0
-            return _cold_plan(forecast), None
+            return _cold_plan(forecast, from_lookup), None
         tried, self._depth = self._trial, best.draft_depth
         beliefs = self.acceptance, self.times
         self._trial = best_trial(
@@ -165,7 +192,7 @@ class Goodput2Policy:
         if tried is not None:
             verify, reason = np.minimum(context.draft_available, tried), f"timing K = {tried}"
         else:
-            verify, reason, tokens = self._chosen(forecast, logits, z)
+            verify, reason, tokens = self._chosen(forecast, logits, z, from_lookup)
         capability = context.capability
         mode = Mode.ON
         if not depth and not verify.any():
@@ -177,7 +204,11 @@ class Goodput2Policy:
         return plan, tried
 
     def _chosen(
-        self, forecast: StepForecast, logits: FloatArray, z: FloatArray | None
+        self,
+        forecast: StepForecast,
+        logits: FloatArray,
+        z: FloatArray | None,
+        from_lookup: BoolArray | None,
     ) -> tuple[IntArray, str, float | None]:
         """Return the drafts to verify, planned or admitted by confidence, why, and their tokens.
 
@@ -189,6 +220,8 @@ class Goodput2Policy:
             return verify, reason, None
         if z is not None and self.acceptance.informative and best.draft_depth:
             survival = self.acceptance.survival(logits, z)
+            if from_lookup is not None:
+                survival = np.where(from_lookup, forecast.survival, survival)
             worth = survival if forecast.weights is None else survival * forecast.weights
             price = verify_price(forecast)
             verify = np.minimum(context.draft_available, (worth >= price).sum(axis=0))
@@ -236,21 +269,28 @@ class Goodput2Policy:
                 z = np.ascontiguousarray(plan.notes[0].T)
             elif outcome.confidence is not None and self._options.confidence:
                 z = self.acceptance.signal(outcome.confidence)
-            self._score_predictions(outcome, z)
-            self.acceptance.learn(outcome.slots, outcome.verified, outcome.accepted, z)
+            verified, accepted = outcome.verified, outcome.accepted
+            if plan.from_lookup is not None:  # copied drafts say nothing of the drafter
+                verified, accepted = np.where(plan.from_lookup, 0, (verified, accepted))
+            self._score_predictions(outcome, verified, accepted, z)
+            self.acceptance.learn(outcome.slots, verified, accepted, z)
         self.figures.table.drafted = outcome.draft_depth > 0
         # In shadow mode another plan ran, and the drafter may have drafted.
         cold = plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
         if outcome.seconds > 0.0 and outcome.batch_size and outcome.slots.size:
             self._learn_loss(step, cold=cold)
         self.times.learn(outcome, cold=cold, tried=plan.memo)
+        if self._source is not None and outcome.slots.size:
+            self._source.learn(step)
 
-    def _score_predictions(self, outcome: StepOutcome, z: FloatArray | None) -> None:
+    def _score_predictions(
+        self, outcome: StepOutcome, verified: IntArray, accepted: IntArray, z: FloatArray | None
+    ) -> None:
         """Hold predicted acceptance of some steps against their outcomes."""
         if outcome.step % SCORED_EVERY:
             return
         logits = self.acceptance.logits(outcome.slots)
-        counts = outcome.verified, outcome.accepted
+        counts = verified, accepted
         self.figures.quality.see("history", self.acceptance.hazard(logits), *counts)
         if z is not None:
             self.figures.quality.see("confidence", self.acceptance.hazard(logits, z), *counts)
@@ -260,7 +300,10 @@ class Goodput2Policy:
         if not times.scale:
             return
         batch, context = outcome.batch_size, outcome.context_tokens
-        without = times.seconds(batch, batch, context, 0.0)
+        drafts, tokens = 0, 1.0
+        if self._source is not None:
+            drafts, tokens = self._source.alone(step)
+        without = times.seconds(batch, batch + drafts, context, 0.0) / tokens
         seconds = outcome.seconds
         if outcome.prefill_tokens:
             passes = 0.0 if cold else float(times.passes[outcome.draft_depth])
@@ -282,6 +325,8 @@ class Goodput2Policy:
         if self._capability is not None:
             self.acceptance.forget(slots)
             self.switch.forget(slots)
+        if self._source is not None:
+            self._source.forget(slots)
 
     # ------------------------------------------------------------------ figures
 
@@ -316,6 +361,7 @@ class Goodput2Policy:
             "schema": SCHEMA,
             "acceptance": msgspec.to_builtins(self.acceptance.saved()),
             "step_times": msgspec.to_builtins(self.times.saved()),
+            "copied": msgspec.to_builtins(self._source.saved()) if self._source else None,
         }
 
     def restore(self, state: State) -> None:
@@ -331,7 +377,9 @@ class Goodput2Policy:
         kmax = len(saved.acceptance.positions.mean)
         if self._capability is not None:  # else the first plan tells whether it fits
             kmax = self._capability.max_draft_tokens
-        Acceptance(kmax).restore(saved.acceptance)
+        for each in (saved.acceptance, saved.copied):
+            if each is not None:
+                Acceptance(kmax).restore(each)
         if saved.step_times is not None:
             saved.step_times.parts.checked(SIZE)
         self._restored = state
@@ -343,11 +391,20 @@ class Goodput2Policy:
         self.acceptance.restore(saved.acceptance)
         if saved.step_times is not None:
             self.times.restore(saved.step_times)
+        if saved.copied is not None:
+            self._source = SecondSource(len(saved.acceptance.positions.mean))
+            self._source.copied.restore(saved.copied)
 
 
-def _cold_plan(forecast: StepForecast) -> SpecPlan:
-    nothing: IntArray = np.zeros(forecast.context.batch_size, dtype=np.int64)
-    return forecast.predicted_plan(nothing, 0, Mode.OFF_COLD, "drafts lose more than they bring")
+def _cold_plan(forecast: StepForecast, from_lookup: BoolArray | None) -> SpecPlan:
+    """Return a step without the drafter's pass; copied drafts are verified none the less."""
+    reason = "drafts lose more than they bring"
+    verify: IntArray = np.zeros(forecast.context.batch_size, dtype=np.int64)
+    if from_lookup is not None:
+        pays = (forecast.survival >= verify_price(forecast)).sum(axis=0)
+        verify = np.where(from_lookup, np.minimum(forecast.context.draft_available, pays), 0)
+        reason = "look-up alone"
+    return forecast.predicted_plan(verify, 0, Mode.OFF_COLD, reason)
 
 
 @lru_cache(maxsize=64)

@@ -87,13 +87,20 @@ def test_looked_up_drafts_are_not_judged_as_drawn_ones() -> None:
     assert marginal_bias(results) == figure("looked-up drafts verified as if drawn from q")
 
 
-@pytest.mark.parametrize(("name", "options"), [("goodput", {}), ("lookup_rule", {"match": 5})])
+@pytest.mark.parametrize(
+    ("name", "options", "rounds"),
+    [
+        ("goodput", {}, LEARNING_ROUNDS),
+        ("goodput2", {}, LEARNING_ROUNDS // 2),  # later it copies alone
+        ("lookup_rule", {"match": 5}, LEARNING_ROUNDS),
+    ],
+)
 @pytest.mark.parametrize("engine", ["K per request", "K and depth free"])
 def test_what_ships_keeps_the_joint_law_with_two_sources(
-    name: str, options: dict[str, int], engine: str
+    name: str, options: dict[str, int], rounds: int, engine: str
 ) -> None:
     policy = build_policy(name, options, seed=1, baselines=True)
-    text = experienced(policy, engines(3)[engine], LEARNING_ROUNDS, copies="one-hot")
+    text = experienced(policy, engines(3)[engine], rounds, copies="one-hot")
     sources = 0
     for number in range(MOST_ROUNDS):
         if number >= ROUNDS and sources > 1:

@@ -294,15 +294,30 @@ def test_few_drafts_with_confidence_admit_none_by_it() -> None:
 def test_the_signal_is_centred_at_each_position_and_its_variance_is_followed() -> None:
     random, belief = np.random.default_rng(8), Acceptance(KMAX)
     shift = np.array([2.0, 1.0, 0.0, -1.0])
+    nothing = np.zeros(16, dtype=np.int64)
     for _ in range(200):
         z = belief.signal(hazard(random.normal(scale=1.5, size=(16, KMAX)) + shift))
+        belief.learn(np.arange(16), nothing, nothing, z)
     assert z.shape == (KMAX, 16)
     assert belief.saved().signal_mean == pytest.approx(shift, abs=0.15)
     assert belief.saved().signal_variance == pytest.approx(1.5**2, rel=0.15)
-    unknown = np.full((16, KMAX), np.nan)
     before = belief.saved()
-    assert np.isnan(belief.signal(unknown)).all()
+    unknown = belief.signal(np.full((16, KMAX), np.nan))
+    assert np.isnan(unknown).all()
+    belief.learn(np.arange(16), nothing, nothing, unknown)
+    after = belief.saved()
+    assert after.signal_mean == before.signal_mean
+    assert after.signal_variance == before.signal_variance
+
+
+def test_a_signal_that_is_read_changes_no_survival() -> None:
+    """A plan may not depend on the confidence of deeper drafts of its own step."""
+    belief = with_confidence(1.0)
+    logits, before = belief.logits(np.arange(3)), belief.saved()
+    survival = belief.survival(logits)
+    belief.signal(np.full((3, KMAX), 1e-3))
     assert belief.saved() == before
+    assert (belief.survival(logits) == survival).all()
 
 
 def test_an_unknown_confidence_shrinks_the_logit_towards_even_odds() -> None:
@@ -355,7 +370,8 @@ def test_what_was_learned_survives_json() -> None:
 
 def test_confidence_that_never_varies_leaves_a_state_that_can_be_read() -> None:
     belief = Acceptance(KMAX)
-    belief.signal(np.full((4, KMAX), 0.5))
+    nothing = np.zeros(4, dtype=np.int64)
+    belief.learn(np.arange(4), nothing, nothing, belief.signal(np.full((4, KMAX), 0.5)))
     text = json.dumps(msgspec.to_builtins(belief.saved()))
     Acceptance(KMAX).restore(msgspec.convert(json.loads(text), SavedAcceptance))
 
