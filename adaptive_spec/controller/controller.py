@@ -111,10 +111,7 @@ class Controller:
         )
         self._trace = StepTrace(self.config.trace, self._counters, logger)
         self._history = History()
-        self._telling = {
-            name: Retry(f"the policy's figures '{name}'", self._counters.output_failed, logger)
-            for name in FIGURES
-        }
+        self._telling = self._figures_to_try()
         self._active = 0.0
         self._status = StatusFile.from_config(self.config.status_file, self._counters, logger)
         self._saved = SavedState.from_config(self.config, identity, self._counters, logger)
@@ -267,8 +264,7 @@ class Controller:
         if policy is not None:
             self._saved.save(self._now, self.policy, self.config)
             self._saved.take_up(policy, config)
-            self.policy = policy
-            self._in_flight.change_policy()
+            self._use(policy)
             self._faults.new_policy(config.fail_open)
         self.config = config
         self.mode = config.mode
@@ -294,8 +290,7 @@ class Controller:
     def start_over(self, why: str) -> None:
         """Discard the learned state because the model has changed. Never raises."""
         try:
-            self.policy = configured_policy(self.config)
-            self._in_flight.change_policy()
+            self._use(configured_policy(self.config))
             self.decides_since += 1
             self._saved.drop()
             self._log.info("adaptive_spec: policy %s starts over: %s", self.policy.name, why)
@@ -307,6 +302,19 @@ class Controller:
                 type(error).__name__,
                 error,
             )
+
+    def _use(self, policy: Policy) -> None:
+        """Let a policy decide from the next step on."""
+        self.policy = policy
+        self._in_flight.change_policy()
+        self._telling = self._figures_to_try()
+
+    def _figures_to_try(self) -> dict[str, Retry]:
+        """Return an output by each of the `FIGURES`, which no policy has failed to give yet."""
+        return {
+            name: Retry(f"the policy's figures '{name}'", self._counters.output_failed, self._log)
+            for name in FIGURES
+        }
 
     def status(self) -> dict[str, Any]:
         """Return counters and the last decision, as `plain` values."""

@@ -177,6 +177,18 @@ def test_no_figure_of_a_policy_reaches_a_reader_as_another_type(
     assert len(caplog.records) <= len(FIGURES)
 
 
+@pytest.mark.parametrize("new", ["a switch", "new weights"])
+def test_a_new_policy_is_asked_at_once_whatever_the_old_one_failed_to_tell(new: str) -> None:
+    telling = Controller(Telling(ends), FULL, Config(policy="static"))
+    assert telling.status()["estimates"] == {}
+    if new == "a switch":
+        telling.switch(SwitchRequest(policy="goodput"))
+    else:
+        telling.start_over(new)
+    telling.policy.estimates = lambda: {"engine_k": 2.0}
+    assert telling.status()["estimates"] == {"engine_k": 2.0}
+
+
 def test_where_drafts_pay_is_computed_for_the_first_of_many_readers() -> None:
     telling = Controller(Telling({"cells": []}), FULL)
     for _ in range(100):
