@@ -16,18 +16,24 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.per_request import lowest_of
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.planner import Ahead, plan_step, value_of
 from adaptive_spec.policies.planning.shared_k import plan_with_shared_k
 from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
+from adaptive_spec.policies.planning.tpot_targets import TpotTargets
+from adaptive_spec.policies.step_time.profile import load_profile
 from adaptive_spec.policies.two_beliefs.acceptance import PRIOR_HAZARD, Acceptance, SavedAcceptance
 from adaptive_spec.policies.two_beliefs.figures import Figures
+from adaptive_spec.policies.two_beliefs.optional.cold_trial import ColdTrial
+from adaptive_spec.policies.two_beliefs.optional.profile_prior import prior_of_profile
 from adaptive_spec.policies.two_beliefs.optional.second_source import SecondSource
 from adaptive_spec.policies.two_beliefs.step_times import RAGGED, SIZE, SavedStepTimes, StepTimes
 from adaptive_spec.policies.two_beliefs.switch import Switch
@@ -64,8 +70,13 @@ class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Goodput2Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of `goodput2`."""
 
+    profile: str | None = None
+    """File with a cost profile to start from; without one, costs are learned from scratch."""
     prior_hazard: Annotated[float, msgspec.Meta(gt=0, lt=1)] = PRIOR_HAZARD
     """Acceptance assumed at each position before anything has been seen."""
+    tpot_allowance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
+    """Largest relative lengthening of a step for requests behind their TPOT target; 0 ignores
+    targets."""
     confidence: bool = True
     """Use the drafter's confidence where the engine reports it."""
 
@@ -81,18 +92,24 @@ class Goodput2Policy:
 
     def __init__(self, options: Goodput2Options, *, seed: int = 0) -> None:
         self._options = options
+        self._profile = load_profile(Path(options.profile)) if options.profile else None
         self._random = np.random.default_rng(seed)
         load_kernels()
         self._capability: Capability | None = None
         self._restored: State | None = None
         self._source: SecondSource | None = None
         """None until drafts are looked up, too."""
+        self._tpot: TpotTargets | None = None
+        """None until a request asks for a TPOT."""
 
     def _start(self, capability: Capability) -> None:
         self._capability, self._source = capability, None
         self.acceptance = Acceptance(capability.max_draft_tokens, self._options.prior_hazard)
         self.times = StepTimes(capability)
+        if self._profile is not None:
+            self.times.restore(prior_of_profile(self._profile, self.times, capability))
         self.switch = Switch(capability)
+        self._cold_trial = ColdTrial(self.times) if ColdTrial.needed(capability) else None
         self.figures = Figures(capability, self.times, self.switch)
         self._trial: int | None = None
         """K that the last step has drafted for, to measure it."""
@@ -133,10 +150,14 @@ class Goodput2Policy:
         if source is not None:
             source.follow_price(forecast)
         from_lookup = None if chosen is None else chosen.from_lookup
-        asked = self._depth or 0
+        asked, late = self._depth or 0, self._late(context)
         plan, tried = self._decide(forecast, logits, z, from_lookup)
         if self.times.scale:
             self.figures.planned(forecast, plan, asked)
+            # Whether drafts pay was judged without targets; a trial stays as it is.
+            if late is not None and plan.mode is Mode.ON and tried is None:
+                assert self._tpot is not None
+                plan = self._tpot.raised(plan, forecast, late)
         else:  # nothing was timed: seconds are in units of a step
             plan = msgspec.structs.replace(
                 plan, predicted_tokens=math.nan, predicted_seconds=math.nan
@@ -145,6 +166,14 @@ class Goodput2Policy:
             return plan
         notes = () if z is None else (z.T,)
         return msgspec.structs.replace(plan, notes=notes, memo=tried, from_lookup=from_lookup)
+
+    def _late(self, context: StepContext) -> BoolArray | None:
+        """Return [B] whether each request is behind its TPOT target; None if none is."""
+        if not self._options.tpot_allowance or not lowest_of(context.tpot_target) < math.inf:
+            return None
+        if self._tpot is None:
+            self._tpot = TpotTargets(self._options.tpot_allowance)
+        return self._tpot.late(context)
 
     def _forecast(
         self, context: StepContext, survival: FloatArray, ahead: Ahead | None = None
@@ -179,9 +208,16 @@ class Goodput2Policy:
     ) -> tuple[SpecPlan, int | None]:
         """Return the plan, and K whose trial it is."""
         context, best = forecast.context, forecast.best
+        trial = self._cold_trial
+        if trial is not None and trial.stops(forecast):
+            self.switch.stop(context.now, context.batch_size)
         if self.switch.cold:
             self._trial, self._depth = None, 0
             return _cold_plan(forecast, from_lookup), None
+        if trial is not None and trial.due(forecast, self._seen, self.switch.lifetime):
+            nothing: IntArray = np.zeros(context.batch_size, dtype=np.int64)
+            reason = "measuring a step without the drafter"
+            return forecast.predicted_plan(nothing, 0, Mode.OFF_COLD, reason, measures=True), None
         tried, self._depth = self._trial, best.draft_depth
         beliefs = self.acceptance, self.times
         self._trial = best_trial(
@@ -280,8 +316,12 @@ class Goodput2Policy:
         if outcome.seconds > 0.0 and outcome.batch_size and outcome.slots.size:
             self._learn_loss(step, cold=cold)
         self.times.learn(outcome, cold=cold, tried=plan.memo)
+        if cold and self._cold_trial is not None and outcome.batch_size:
+            self._cold_trial.timed(outcome.batch_size)
         if self._source is not None and outcome.slots.size:
             self._source.learn(step)
+        if self._tpot is not None:
+            self._tpot.emitted(outcome.slots, outcome.emitted)
 
     def _score_predictions(
         self, outcome: StepOutcome, verified: IntArray, accepted: IntArray, z: FloatArray | None
@@ -311,22 +351,19 @@ class Goodput2Policy:
         emitted = outcome.emitted
         if (rows := step.context.taking_part) is not None:
             emitted = emitted[rows]
-        self.switch.learn(
-            outcome.now,
-            outcome.slots,
-            batch,
-            seconds,
-            seconds - float(emitted.mean()) * without,
-            outcome.prefill_tokens,
-        )
+        lost = seconds - float(emitted.mean()) * without
+        if self._cold_trial is not None and self._cold_trial.recovering:
+            lost = 0.0
+        self.switch.learn(outcome.now, outcome.slots, batch, seconds, lost, outcome.prefill_tokens)
 
     def forget(self, slots: IntArray) -> None:
         """Drop the state of ended requests."""
         if self._capability is not None:
             self.acceptance.forget(slots)
             self.switch.forget(slots)
-        if self._source is not None:
-            self._source.forget(slots)
+        for part in (self._source, self._tpot):
+            if part is not None:
+                part.forget(slots)
 
     # ------------------------------------------------------------------ figures
 

@@ -78,10 +78,11 @@ class Switch:
     def stake(self) -> float:
         """s, seconds."""
         swings = min((SWINGS + self._swings) / (1.0 + self._lifetimes), 1.0)
-        return STAKE * self._lifetime * swings * (ON_TRIAL if self._wait else 1.0)
+        return STAKE * self.lifetime * swings * (ON_TRIAL if self._wait else 1.0)
 
     @property
-    def _lifetime(self) -> float:
+    def lifetime(self) -> float:
+        """Mean seconds that a request decodes."""
         return self._lived_seconds / self._ended
 
     def _watch_load(self, batch: int, seconds: float) -> None:
@@ -90,7 +91,7 @@ class Switch:
         self._load += (batch - self._load) / min(self._seen, _LOAD_STEPS)
         if self._seen <= _LOAD_STEPS:
             self._anchor = self._load
-        self._lifetimes += seconds / max(self._lifetime, seconds)
+        self._lifetimes += seconds / max(self.lifetime, seconds)
         if not 0.5 * self._anchor <= self._load <= 2.0 * self._anchor:
             self._swings, self._anchor = self._swings + 1.0, self._load
         if self._lifetimes > REMEMBERED:
@@ -119,9 +120,13 @@ class Switch:
         if self.lost <= -stake:
             self._wait = 0.0
         if self.lost > stake:
-            self._wait = min(max(2.0 * self._wait, stake / OVERHEAD), LONGEST_WAIT)
-            self.cold, self.since, self.until = True, now, now + self._wait
-            self._batch = batch
+            self.stop(now, batch)
+
+    def stop(self, now: float, batch: int) -> None:
+        """Begin OFF-cold at this load."""
+        self._wait = min(max(2.0 * self._wait, self.stake / OVERHEAD), LONGEST_WAIT)
+        self.cold, self.since, self.until = True, now, now + self._wait
+        self._batch = batch
 
     def forget(self, slots: IntArray) -> None:
         """Requests have ended."""

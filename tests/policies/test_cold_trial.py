@@ -19,6 +19,8 @@ from tests.policies.step_time.measured_steps import step as measured
 
 FIXED = Capability(level=Level.FULL, max_draft_tokens=4, depth_follows=False, cold_off=True)
 
+POLICIES = ("goodput", "goodput2")
+
 
 def block_drafter(policy: str, clients: int, acceptance: str, tokens: int, warmup: int) -> Result:
     scenario = Scenario(
@@ -33,24 +35,26 @@ def block_drafter(policy: str, clients: int, acceptance: str, tokens: int, warmu
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("acceptance", ["model:mixed", "model:steady-5"])
-def test_a_block_drafter_of_a_hundred_requests_is_left_out(acceptance: str) -> None:
+def test_a_block_drafter_of_a_hundred_requests_is_left_out(acceptance: str, policy: str) -> None:
     ours, none = (
-        block_drafter(policy, 96, acceptance, 1200, 600).throughput_tok_s
-        for policy in ("goodput", "off")
+        block_drafter(name, 96, acceptance, 1200, 600).throughput_tok_s for name in (policy, "off")
     )
     assert ours >= 0.93 * none  # 0.46 and 0.48 where its pass was taken for free
 
 
-def test_a_block_drafter_that_helps_a_few_requests_keeps_them() -> None:
-    ours = block_drafter("goodput", 2, "model:steady-80", 2500, 0)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_block_drafter_that_helps_a_few_requests_keeps_them(policy: str) -> None:
+    ours = block_drafter(policy, 2, "model:steady-80", 2500, 0)
     assert ours.mode_fraction.get("off_cold", 0.0) == 0.0
 
 
 @pytest.mark.slow
-def test_speculation_goes_on_after_a_trial_that_it_has_passed() -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_speculation_goes_on_after_a_trial_that_it_has_passed(policy: str) -> None:
     """Eight steps without the drafter, and then no request is left without the drafter for good."""
-    ours = block_drafter("goodput", 4, "model:mixed", 4000, 0)
+    ours = block_drafter(policy, 4, "model:mixed", 4000, 0)
     none = block_drafter("off", 4, "model:mixed", 4000, 0)
     assert 0.0 < ours.mode_fraction["off_cold"] < 0.01
     assert ours.throughput_tok_s >= 1.2 * none.throughput_tok_s

@@ -1,0 +1,54 @@
+"""Prior of the step times from a cost profile, where one is configured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adaptive_spec.policies.step_time.profile import CostProfile, extended
+from adaptive_spec.policies.two_beliefs.gaussian import saved_gaussian
+from adaptive_spec.policies.two_beliefs.step_times import (
+    ANY,
+    ANY_CONTEXT,
+    CONTEXT,
+    FIRST_NOISE,
+    KNOTS,
+    PASS_REQUEST,
+    PASSES,
+    PREFILL,
+    RAGGED,
+    REQUEST,
+    SIZE,
+    SavedStepTimes,
+    StepTimes,
+)
+from adaptive_spec.step import Capability
+
+
+def prior_of_profile(
+    profile: CostProfile, times: StepTimes, capability: Capability
+) -> SavedStepTimes:
+    """Return the belief about step times that a profile gives rise to.
+
+    The profile is the mean. It is trusted no more than a roofline: with a third of the variance a
+    profile whose tokens are too cheap is not unlearned, as the common level takes the misfit.
+    A falling verify time counts as level, since c >= 0. A cost per request of any draft is left to
+    the other coefficients.
+
+    Args:
+        profile: seconds of the parts of a step.
+        times: of this engine, for the shape of the uncertainty.
+        capability: of this engine.
+    """
+    unit = float(extended(profile, KNOTS[:1])[0])
+    mean = np.zeros(SIZE)
+    mean[0] = unit
+    heights = extended(profile, np.append(KNOTS, 2.0 * KNOTS[-1]))
+    mean[1 : len(KNOTS) + 1] = np.diff(np.maximum.accumulate(heights))
+    mean[REQUEST], mean[CONTEXT] = profile.per_request, profile.per_context_token
+    mean[PREFILL] = profile.per_prefill_token
+    mean[PASSES], mean[PASS_REQUEST] = profile.draft_pass, profile.draft_pass_per_request
+    mean[ANY], mean[ANY_CONTEXT] = profile.any_draft, profile.any_draft_per_context_token
+    mean /= unit
+    mean[RAGGED] = capability.ragged_penalty
+    parts = saved_gaussian(mean, times.covariance, mean, times.covariance)
+    return SavedStepTimes(parts, unit, FIRST_NOISE**2, 0)
