@@ -54,6 +54,10 @@ from adaptive_spec.step import (
 
 SCHEMA = 2
 """Of saved states."""
+LOOK_AFTER, LONGEST_UNSEEN = 256, 4096
+"""Steps without drafts before one looks whether they pay again; doubled at each look, at most."""
+GRACE = 64
+"""Steps after a return whose losses count only once drafts were verified: it is to see some."""
 SCORED_EVERY = 4
 """Steps of which one is held against its predictions, to save time; AUC needs hundreds."""
 
@@ -115,6 +119,9 @@ class Goodput2Policy:
         """K that the last step has drafted for, to measure it."""
         self._depth: int | None = None
         self._seen = 0
+        self._unseen, self._look_at = 0, LOOK_AFTER
+        """Steps without drafts, and how many of them before one looks."""
+        self._grace = 0
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None
         if restored is not None:
@@ -136,6 +143,7 @@ class Goodput2Policy:
             self.switch.until = context.now
         if self.switch.returns(context.now, context.batch_size):
             self.acceptance.widen()  # drafts may be better than they were, unseen
+            self._unseen, self._grace = self._look_at, GRACE
         z = None
         if context.confidence is not None and self._options.confidence:
             z = self.acceptance.signal(context.confidence)
@@ -223,6 +231,7 @@ class Goodput2Policy:
         self._trial = best_trial(
             context, best, forecast.survival, *beliefs, self._seen, self.switch.prompts
         )
+        self._look(forecast)
         depth = best.draft_depth if self._trial is None else self._trial
         tokens: float | None = None
         if tried is not None:
@@ -238,6 +247,20 @@ class Goodput2Policy:
             verify, depth, mode, reason, tokens=tokens, measures=tried is not None
         )
         return plan, tried
+
+    def _look(self, forecast: StepForecast) -> None:
+        """Draft a little where nothing has been drafted for long: beliefs alone would never."""
+        context, best = forecast.context, forecast.best
+        steers = context.capability.steers_depth
+        if best.verify.any() or (steers and best.draft_depth):
+            self._unseen, self._look_at = 0, LOOK_AFTER
+            return
+        self._unseen += 1
+        if self._trial or self._unseen < self._look_at or not context.draft_possible.any():
+            return
+        self.acceptance.widen()
+        self._trial = next(k for k in context.capability.uniform_values if k)
+        self._unseen, self._look_at = 0, min(2 * self._look_at, LONGEST_UNSEEN)
 
     def _chosen(
         self,
@@ -352,7 +375,10 @@ class Goodput2Policy:
         if (rows := step.context.taking_part) is not None:
             emitted = emitted[rows]
         lost = seconds - float(emitted.mean()) * without
-        if self._cold_trial is not None and self._cold_trial.recovering:
+        if self._grace:
+            self._grace = 0 if outcome.verified.any() else self._grace - 1
+        recovering = self._cold_trial is not None and self._cold_trial.recovering
+        if self._grace or recovering:
             lost = 0.0
         self.switch.learn(outcome.now, outcome.slots, batch, seconds, lost, outcome.prefill_tokens)
 
@@ -405,8 +431,12 @@ class Goodput2Policy:
         """Start from a saved state; its Kmax must be the engine's."""
         if not state:
             return
-        if state.get("schema") != SCHEMA:
-            raise PolicyError(f"{self.name} state: schema {SCHEMA} expected")
+        if (schema := state.get("schema")) != SCHEMA:
+            shown = schema if isinstance(schema, int) else "unknown"
+            raise PolicyError(
+                f"{self.name} state: schema {shown} is of another version: what it has learned "
+                "starts over"
+            )
         try:
             saved = msgspec.convert(state, _Saved)
         except (msgspec.ValidationError, ValueError) as error:

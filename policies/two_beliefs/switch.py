@@ -56,7 +56,8 @@ class Switch:
     """
 
     def __init__(self, capability: Capability) -> None:
-        self._can = capability.cold_off and capability.off_pass
+        none = 0 in capability.uniform_values
+        self._can = capability.cold_off and capability.off_pass and none
         self.cold, self.lost, self.until, self.since = False, 0.0, 0.0, 0.0
         self._wait = 0.0
         self._batch = 1

@@ -45,7 +45,8 @@ class ColdTrial:
     @staticmethod
     def needed(capability: Capability) -> bool:
         """Return whether nothing else tells the time of the drafter's passes."""
-        return capability.off_pass and capability.cold_off and not capability.steers_depth
+        leaves_out = capability.off_pass and capability.cold_off and not capability.steers_depth
+        return leaves_out and 0 in capability.uniform_values
 
     def due(self, forecast: StepForecast, seen: int, lifetime: float) -> bool:
         """Return whether this step runs without the drafter; asked in each step that speculates.

@@ -312,7 +312,7 @@ def test_a_policy_that_waits_for_the_processor_is_not_late(monkeypatch: pytest.M
 
 def test_an_engines_k_that_its_ladder_lacks_is_rounded_for_the_policy() -> None:
     uniform = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(0, 2, 4))
-    for name in ("static", "goodput"):
+    for name in ("static", "goodput", "goodput2"):
         cold = Controller.from_config(Config(policy=name, kernel="numpy"), uniform)
         for step in range(5):
             got = cold.plan(context(step, capability=uniform, draft_available=np.full(3, 4)))

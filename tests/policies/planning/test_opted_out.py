@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.planning.step_forecast import OffForecast, StepForecast, forecast_step
+from adaptive_spec.policy import build_policy
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 from tests import steps
 from tests.policies.closed_loop import Machine, run
@@ -93,10 +94,11 @@ def test_others_are_planned_for_as_if_opted_out_requests_were_absent(
     assert np.isclose(whole.counted(whole.best_tokens) / batch, alone.best_tokens / len(rows))
 
 
-def test_clients_who_opted_out_cannot_switch_speculation_off_for_others() -> None:
+@pytest.mark.parametrize("policy", ["goodput", "goodput2"])
+def test_clients_who_opted_out_cannot_switch_speculation_off_for_others(policy: str) -> None:
     def each_gets(opted_out: int) -> float:
         reached = run(
-            GoodputPolicy(GoodputOptions()),
+            build_policy(policy),
             concurrency=8,
             hazards=lambda random: np.full(KMAX, 0.75),
             machine=DEAR_TOKENS,

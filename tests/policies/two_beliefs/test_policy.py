@@ -13,6 +13,7 @@ import pytest
 from adaptive_spec import Capability, Level, Mode, PolicyError, check_policy
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policies.two_beliefs.policy import Goodput2Options, Goodput2Policy
+from adaptive_spec.policy import build_policy
 from adaptive_spec.testing import finished_step
 from adaptive_spec.testing.fake_engine import FakeEngine
 from adaptive_spec.testing.noninterference import check_noninterference
@@ -382,6 +383,54 @@ def test_at_the_return_of_the_drafter_acceptance_is_open_again() -> None:
     assert policy.acceptance.covariance == pytest.approx(before + policy.acceptance.prior)
 
 
+@pytest.mark.parametrize("cold_off", [False, True])
+@pytest.mark.parametrize("level", [Level.FULL, Level.VERIFY])
+def test_drafts_that_pay_again_are_seen_though_none_was_planned(
+    cold_off: bool, level: Level
+) -> None:
+    """Of 3,000 steps whose drafts are hopeless a few look; then 19 of 20 drafts are accepted."""
+    policy, random, now = goodput2(), np.random.default_rng(0), 0.0
+    engine = Capability(level=level, max_draft_tokens=4, cold_off=cold_off)
+    drafted = []
+    for number in range(7500):
+        hazard = 0.02 if number < 3000 else 0.95
+        context = made.context(8, engine, step=number, now=now)
+        plan = policy.plan(context)
+        drafted.append(bool(plan.verify.any()))
+        hits = random.random((8, 4)) < hazard
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+        depth = plan.draft_depth if engine.steers_depth else 4
+        passes = 0 if plan.mode is Mode.OFF_COLD else max(depth, 1)
+        seconds = 0.02 + 4e-4 * int(plan.verify.sum()) + 1e-3 * passes
+        now += seconds
+        outcome = made.outcome(
+            context, plan.verify, accepted, draft_depth=depth, seconds=seconds, now=now
+        )
+        policy.observe(finished_step(context, plan, outcome))
+        if number % 25 == 24:
+            policy.forget(np.arange(8))
+    assert sum(drafted[500:3000]) <= 40
+    assert np.mean(drafted[-200:]) > 0.9
+
+
+def test_a_ladder_without_0_never_leaves_the_drafter_out() -> None:
+    policy, random = goodput2(), np.random.default_rng(0)
+    engine = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(1, 4), cold_off=True)
+    for number in range(600):
+        context = made.context(8, engine, step=number, now=0.05 * number)
+        plan = policy.plan(context)
+        assert plan.mode is Mode.ON
+        assert not plan_fault(plan, context), plan_fault(plan, context)
+        accepted = np.minimum(random.random(8) < 0.02, plan.verify)
+        seconds = 0.02 + 1e-3 * int(plan.verify.sum()) + 5e-3 * plan.draft_depth
+        outcome = made.outcome(
+            context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
+        )
+        policy.observe(finished_step(context, plan, outcome))
+        if number % 25 == 24:
+            policy.forget(np.arange(8))
+
+
 def test_prompts_alone_keep_the_depth_of_the_last_step() -> None:
     policy = goodput2()
     nothing = policy.plan(made.context(0, KMAX))
@@ -507,9 +556,19 @@ def test_a_damaged_state_is_refused_in_one_line_or_does_no_harm() -> None:
     assert refusals > 100
 
 
+def test_a_state_of_the_policy_of_before_is_refused_in_a_line_and_learning_starts_over() -> None:
+    before = build_policy("goodput", {}, seed=1)
+    run(before, **loop(0.7, 8, GPU, steps=60))
+    policy = goodput2()
+    with refused(PolicyError, "schema 1 is of another version: what it has learned starts over"):
+        policy.restore(json.loads(json.dumps(before.state())))
+    assert policy.state() == {}
+    assert repr(planned(policy)) == repr(planned(goodput2()))
+
+
 def test_a_state_of_another_schema_or_kmax_is_refused_and_nothing_is_lost() -> None:
     state = trained(20).state()
-    with refused(PolicyError, "schema 2 expected"):
+    with refused(PolicyError, "schema 1 is of another version"):
         goodput2().restore(state | {"schema": 1})
     running = goodput2()
     run(running, kmax=3, concurrency=2, machine=GPU, steps=20, hazards=lambda r: np.full(3, 0.5))
