@@ -107,6 +107,16 @@ def test_every_k_of_the_ladder_runs_from_a_graph(started: Any) -> None:
     assert all(replayed)
 
 
+def test_the_start_line_names_a_variable_that_nothing_reads(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADAPTIVE_SPEC_CONF", "mine.yaml")
+    trt = started(policy=RANDOM)
+    small_run(trt, iterations=20)
+    (line,) = [line for line in trt.lines if "source-checked" in line]
+    assert "nothing reads the variable ADAPTIVE_SPEC_CONF; write ADAPTIVE_SPEC_CONFIG=FILE" in line
+
+
 def test_the_ladder_can_be_chosen(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TLLM_ADAPTIVE_SPEC_LADDER", "4, 2")
     executor = small_run(started(policy=RANDOM))
