@@ -86,9 +86,6 @@ def model_name(vllm_config: Any) -> str:
     return str(served[0] if isinstance(served, list) else served)
 
 
-_LOG = logging.getLogger("vllm.adaptive_spec")
-
-
 def show_figures(vllm_config: Any) -> None:
     """Register a collector for the engines of this configuration. Never raises."""
     try:

@@ -56,9 +56,9 @@ from adaptive_spec.step import (
 _LOG = logging.getLogger(__name__)
 
 _RECENT_SECONDS = 0.25
+"""Age up to which a status is said again: making one takes most of a millisecond."""
 _BREAK_EVEN_SECONDS = 5.0
 """Longest time that an answer is shown to further readers (seconds)."""
-"""Age up to which a status is said again: making one takes most of a millisecond."""
 
 
 class Controller:
