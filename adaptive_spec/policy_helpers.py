@@ -30,6 +30,11 @@ class StatelessPolicy:
             raise PolicyError(f"this policy keeps no state, got keys {sorted(state)}")
 
 
+def load_bin(batch_size: int) -> int:
+    """Return the load's number: those within a factor of two count as alike (1, 2, 3-4, 5-8)."""
+    return (batch_size - 1).bit_length()
+
+
 def fixed_plan(context: StepContext, wanted: int, reason: str) -> SpecPlan:
     """Plan the same K for all requests: the nearest to `wanted` that the engine can run."""
     k = nearest_allowed(wanted, context.capability.uniform_values)

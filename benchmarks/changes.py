@@ -40,8 +40,9 @@ from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policies.planning.exploration import Explorer, Exploring
 from adaptive_spec.policies.planning.trials import Trials
-from adaptive_spec.policies.step_time.model import CostModel, load_bin
+from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.policy_helpers import load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray
 from benchmarks.policy_loop import KMAX, World, run
 

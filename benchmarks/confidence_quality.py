@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.policies.acceptance.model import AcceptanceModel
+from adaptive_spec.policies.two_beliefs.acceptance import Acceptance
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.two_sources import REAL_TEXT
@@ -71,19 +71,15 @@ class Learner:
     """One acceptance model, and what it may use."""
 
     def __init__(self, way: str, depth: int) -> None:
-        self._model = AcceptanceModel(depth)
+        self._model = Acceptance(depth)
         self._uses_signal = way != HISTORY
 
     def predict_and_learn(self, step: Step) -> FloatArray:
         """Hazards [Kmax, B] before this step's outcome is known; then it is learned."""
         model = self._model
-        predicted = model.hazard(step.slots)
-        signal = None
-        if self._uses_signal:
-            signal = model.confidence.signal(step.confidence)
-            model.confidence.see(signal)
-            predicted = model.hazard_given(signal, predicted, step.slots)
-        model.learn_outcomes(step.slots, step.verified, step.accepted, None, signal)
+        signal = model.signal(step.confidence) if self._uses_signal else None
+        predicted = model.hazard(model.logits(step.slots), signal)
+        model.learn(step.slots, step.verified, step.accepted, signal)
         return predicted
 
     def forget(self, slots: IntArray) -> None:

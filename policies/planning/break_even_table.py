@@ -20,7 +20,7 @@ import numpy as np
 
 from adaptive_spec.per_request import sum_of
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.step_time.model import load_bin
+from adaptive_spec.policy_helpers import load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray
 
 _MEMORY = 25.0

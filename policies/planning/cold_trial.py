@@ -16,7 +16,8 @@ Two loads timed so give the time of a pass and its share by request.
 from __future__ import annotations
 
 from adaptive_spec.policies.planning.step_forecast import OffForecast, StepForecast
-from adaptive_spec.policies.step_time.model import CostModel, load_bin
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policy_helpers import load_bin
 from adaptive_spec.step import Capability, Mode, StepContext
 
 _LARGEST_DRAFTER = 0.5

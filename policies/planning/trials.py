@@ -37,7 +37,8 @@ from adaptive_spec.policies.planning.loops import (
     told_loop,
 )
 from adaptive_spec.policies.planning.step_forecast import StepForecast
-from adaptive_spec.policies.step_time.model import UNSURE, CostModel, load_bin
+from adaptive_spec.policies.step_time.model import UNSURE, CostModel
+from adaptive_spec.policy_helpers import load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepContext
 
 _REPEATS: FloatArray = np.array([1.0, 4.0, 16.0])

@@ -39,6 +39,7 @@ from adaptive_spec.policies.step_time.belief import (
     features_of_plans,
 )
 from adaptive_spec.policies.step_time.profile import CostProfile
+from adaptive_spec.policy_helpers import load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 
 _MEMORY = 64
@@ -202,11 +203,6 @@ _ENOUGH_COLD = 2
 _SHORTEST, _LONGEST = 1e-6, 60.0
 """Bounds of a measured time (seconds)."""
 _WIDTHS: list[float] = WIDTHS.tolist()
-
-
-def load_bin(batch_size: int) -> int:
-    """Loads within a factor of two count as alike: 1, 2, 3-4, 5-8, ..."""
-    return (batch_size - 1).bit_length()
 
 
 class CostModel:

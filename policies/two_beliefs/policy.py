@@ -259,7 +259,7 @@ class Goodput2Policy:
         if self._trial or self._unseen < self._look_at or not context.draft_possible.any():
             return
         self.acceptance.widen()
-        self._trial = next(k for k in context.capability.uniform_values if k)
+        self._trial = next((k for k in context.capability.uniform_values if k), None)
         self._unseen, self._look_at = 0, min(2 * self._look_at, LONGEST_UNSEEN)
 
     def _chosen(

@@ -21,8 +21,9 @@ from adaptive_spec.policies.regression.model_file import (
     LogisticHead,
     RegressionModel,
 )
-from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policies.step_time.profile import CostProfile
+from adaptive_spec.policies.two_beliefs.optional.profile_prior import profile_of
+from adaptive_spec.policies.two_beliefs.step_times import StepTimes
 from adaptive_spec.sim.fit.calibration import Calibration, calibration_by_position
 from adaptive_spec.sim.fit.sources import Steps, joined, read_source
 from adaptive_spec.sim.fit.table import (
@@ -309,14 +310,16 @@ def fit_step_times(
     deepest = max(
         max(each.draft_depth, -(-each.batch_tokens // each.batch_size) - 1) for each in usable
     )
-    model = CostModel(Capability(level=Level.FULL, max_draft_tokens=max(deepest, 1)))
+    times = StepTimes(Capability(level=Level.FULL, max_draft_tokens=max(deepest, 1)))
     errors = []
     for number, outcome in enumerate(usable):
         if 2 * number >= len(usable):
-            errors.append(abs(model.predict(outcome) / outcome.seconds - 1.0))
-        model.learn_step_time(outcome)
-    profile = model.profile()
-    assert profile is not None
+            passes = float(times.passes[outcome.draft_depth])
+            sizes = outcome.batch_size, outcome.batch_tokens, outcome.context_tokens
+            predicted = times.seconds(*sizes, passes) + times.prompt_seconds(outcome.prefill_tokens)
+            errors.append(abs(predicted / outcome.seconds - 1.0))
+        times.learn(outcome, cold=False)
+    profile = profile_of(times)
     profile = msgspec.structs.replace(
         profile, name="fitted", source=f"{len(usable)} recorded steps of {source}"
     )

@@ -6,7 +6,7 @@ it by weighted errors (doubly robust) needs no second half of the data.
     T = V(N) + a B + c sum(context) + p prefill + D (d + e B) + [any draft] (f + g B)
 
 with V piecewise linear in the verified tokens N and its slopes held alike where little was
-measured. The form is that of `policies.step_time`, which forgets, caps its evidence and leans on
+measured. The form is that of the policy's belief, which forgets, caps its evidence and leans on
 priors so as to act well on little; that would bias an estimate from much.
 """
 
@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.acceptance.hazard_model import survival_of
-from adaptive_spec.policies.acceptance.model import AcceptanceModel
+from adaptive_spec.policies.two_beliefs.acceptance import Acceptance
 from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 
 _KNOTS: FloatArray = 2.0 ** np.arange(14, dtype=np.float64)
@@ -136,7 +135,7 @@ class StepModel:
     """Acceptance by request and position, and step times: the models beside each other."""
 
     def __init__(self, capability: Capability) -> None:
-        self._acceptance = AcceptanceModel(capability.max_draft_tokens)
+        self._acceptance = Acceptance(capability.max_draft_tokens)
         self.time = StepTimeRegression(capability)
 
     @property
@@ -146,11 +145,12 @@ class StepModel:
 
     def survival(self, slots: IntArray) -> FloatArray:
         """[Kmax, B] predicted probability that all drafts up to a position are accepted."""
-        return survival_of(self._acceptance.hazard(slots))
+        return self._acceptance.survival(self._acceptance.logits(slots))
 
     def add_step(self, ran: StepOutcome, ended: IntArray) -> None:
         """Take up a step, and forget the requests that ended with it."""
-        self._acceptance.learn_outcomes(ran.slots, ran.verified, ran.accepted)
+        if ran.slots.size:
+            self._acceptance.learn(ran.slots, ran.verified, ran.accepted, None)
         self.time.add_step(ran)
         if ended.size:
             self._acceptance.forget(ended)

@@ -1,4 +1,4 @@
-"""Prior of the step times from a cost profile, where one is configured."""
+"""Cost profiles: the prior of the step times where one is configured, and back."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from adaptive_spec.policies.two_beliefs.step_times import (
     StepTimes,
 )
 from adaptive_spec.step import Capability
+
+LEAST_SECONDS = 1e-6
+"""Least verify time of a profile, which may not be 0."""
 
 
 def prior_of_profile(
@@ -52,3 +55,20 @@ def prior_of_profile(
     mean[RAGGED] = capability.ragged_penalty
     parts = saved_gaussian(mean, times.covariance, mean, times.covariance)
     return SavedStepTimes(parts, unit, FIRST_NOISE**2, 0)
+
+
+def profile_of(times: StepTimes) -> CostProfile:
+    """Return what is believed of step times as a profile; at least one step must be timed."""
+    c = times.scale * times.coefficients
+    heights = c[0] + np.append(0.0, np.cumsum(c[1 : len(KNOTS) + 1]))
+    return CostProfile(
+        tokens=[int(each) for each in (*KNOTS, 2.0 * KNOTS[-1])],
+        seconds=np.maximum(heights, LEAST_SECONDS).tolist(),
+        per_request=float(c[REQUEST]),
+        per_context_token=float(c[CONTEXT]),
+        per_prefill_token=float(c[PREFILL]),
+        draft_pass=float(c[PASSES]),
+        draft_pass_per_request=float(c[PASS_REQUEST]),
+        any_draft=float(c[ANY]),
+        any_draft_per_context_token=float(c[ANY_CONTEXT]),
+    )

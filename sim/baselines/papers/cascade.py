@@ -32,9 +32,8 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.per_request import floats, integers
-from adaptive_spec.policies.step_time.model import load_bin
 from adaptive_spec.policy import Provenance
-from adaptive_spec.policy_helpers import StatelessPolicy
+from adaptive_spec.policy_helpers import StatelessPolicy, load_bin
 from adaptive_spec.sim.baselines.parts.drafts import per_request_plan
 from adaptive_spec.step import (
     FinishedStep,

@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec.policies.step_time.model import CostModel, load_bin
+from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.policy_helpers import load_bin
 from adaptive_spec.sim.baselines.parts.start_up_profile import most_unsure
 from adaptive_spec.step import Capability, Level, StepOutcome
 from tests.policies.step_time.measured_steps import FULL, decoding, step

@@ -16,6 +16,7 @@ from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.tpot_targets import OUT_OF_REACH, RAISED
 from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policies.two_beliefs.optional.cold_trial import STEPS, ColdTrial
+from adaptive_spec.policies.two_beliefs.optional.profile_prior import profile_of
 from adaptive_spec.policies.two_beliefs.policy import Goodput2Options, Goodput2Policy
 from adaptive_spec.policies.two_beliefs.step_times import StepTimes
 from adaptive_spec.testing import finished_step
@@ -159,6 +160,23 @@ def test_a_profile_is_believed_before_any_step(
     policy.plan(made.context(1, ENGINE))
     believed = policy.times.seconds(batch, batch * (1 + k), context, float(k))
     assert believed == pytest.approx(by_profile(batch, batch * k, float(k), context), rel=1e-6)
+
+
+def test_a_belief_written_as_a_profile_is_believed_alike(tmp_path: Path) -> None:
+    learned = Goodput2Policy(Goodput2Options(), seed=1)
+    drive(learned, 100)
+    file = tmp_path / "learned.json"
+    file.write_bytes(msgspec.json.encode(profile_of(learned.times)))
+    policy = Goodput2Policy(Goodput2Options(profile=str(file)), seed=1)
+    policy.plan(made.context(BATCH, ENGINE))
+    for batch in (1, 8, 100, 700):
+        for k in (0, 2, 4):
+            sizes = batch, batch * (1 + k), 900 * batch, float(max(k, 1))
+            assert policy.times.seconds(*sizes) == pytest.approx(learned.times.seconds(*sizes))
+    learned.times.learn(
+        made.outcome(made.context(2, prefill_tokens=4000), 0, seconds=0.2), cold=False
+    )
+    assert profile_of(learned.times).per_prefill_token > 0.0
 
 
 def test_the_first_plan_has_a_prediction_and_steps_correct_it(profile: str) -> None:
