@@ -32,7 +32,7 @@ from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.step_time.profile import load_profile
 from adaptive_spec.policies.two_beliefs.acceptance import PRIOR_HAZARD, Acceptance, SavedAcceptance
 from adaptive_spec.policies.two_beliefs.figures import Figures
-from adaptive_spec.policies.two_beliefs.optional.cold_trial import ColdTrial
+from adaptive_spec.policies.two_beliefs.optional.cold_trial import REPLACED, ColdTrial
 from adaptive_spec.policies.two_beliefs.optional.profile_prior import prior_of_profile
 from adaptive_spec.policies.two_beliefs.optional.second_source import SecondSource
 from adaptive_spec.policies.two_beliefs.step_times import RAGGED, SIZE, SavedStepTimes, StepTimes
@@ -57,7 +57,7 @@ SCHEMA = 2
 LOOK_AFTER, LONGEST_UNSEEN = 256, 4096
 """Steps without drafts before one looks whether they pay again; doubled at each look, at most."""
 GRACE = 64
-"""Steps after a return whose losses count only once drafts were verified: it is to see some."""
+"""Steps after a return whose losses count only once drafts were verified."""
 SCORED_EVERY = 4
 """Steps of which one is held against its predictions, to save time; AUC needs hundreds."""
 
@@ -121,7 +121,7 @@ class Goodput2Policy:
         self._seen = 0
         self._unseen, self._look_at = 0, LOOK_AFTER
         """Steps without drafts, and how many of them before one looks."""
-        self._grace = 0
+        self._grace, self._returning = 0, False
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None
         if restored is not None:
@@ -143,7 +143,7 @@ class Goodput2Policy:
             self.switch.until = context.now
         if self.switch.returns(context.now, context.batch_size):
             self.acceptance.widen()  # drafts may be better than they were, unseen
-            self._unseen, self._grace = self._look_at, GRACE
+            self._unseen, self._grace, self._returning = self._look_at, GRACE, True
         z = None
         if context.confidence is not None and self._options.confidence:
             z = self.acceptance.signal(context.confidence)
@@ -168,7 +168,11 @@ class Goodput2Policy:
                 plan = self._tpot.raised(plan, forecast, late)
         else:  # nothing was timed: seconds are in units of a step
             plan = msgspec.structs.replace(
-                plan, predicted_tokens=math.nan, predicted_seconds=math.nan
+                plan,
+                reason="no step measured yet",
+                measures=True,
+                predicted_tokens=math.nan,
+                predicted_seconds=math.nan,
             )
         if z is None and tried is None and from_lookup is None:
             return plan
@@ -371,16 +375,35 @@ class Goodput2Policy:
         if outcome.prefill_tokens:
             passes = 0.0 if cold else float(times.passes[outcome.draft_depth])
             seconds = times.seconds(batch, outcome.batch_tokens, context, passes)
-        emitted = outcome.emitted
-        if (rows := step.context.taking_part) is not None:
-            emitted = emitted[rows]
-        lost = seconds - float(emitted.mean()) * without
-        if self._grace:
-            self._grace = 0 if outcome.verified.any() else self._grace - 1
+        rows = step.context.taking_part
+        rows = np.ones(len(outcome.slots), dtype=np.bool_) if rows is None else rows
+        share = 1.0
+        if self._returning:
+            rows, share = self._with_drafter(step, rows)
+        emitted = float(outcome.emitted[rows].mean()) if share else 0.0
+        lost = share * (seconds - emitted * without)
         recovering = self._cold_trial is not None and self._cold_trial.recovering
-        if self._grace or recovering:
+        if recovering:
             lost = 0.0
         self.switch.learn(outcome.now, outcome.slots, batch, seconds, lost, outcome.prefill_tokens)
+
+    def _with_drafter(self, step: FinishedStep, rows: BoolArray) -> tuple[BoolArray, float]:
+        """Return [B] requests that have a drafter, of `rows`, and the share that they are of these.
+
+        The others lived through OFF-cold and are no loss of drafting. The share is 0 until a step
+        has verified drafts, for `GRACE` steps at most: a return is to see some.
+        """
+        drafting = rows & (step.context.draft_possible > 0)
+        share = float(drafting.sum()) / float(rows.sum())
+        if step.outcome.verified.any():
+            self._grace = 0
+        if self._grace:
+            self._grace -= 1
+            return drafting, 0.0
+        if not 0.0 < share < REPLACED:
+            self._returning = False
+            return rows, 1.0
+        return drafting, share
 
     def forget(self, slots: IntArray) -> None:
         """Drop the state of ended requests."""
@@ -443,7 +466,9 @@ class Goodput2Policy:
             raise PolicyError(f"{self.name} state: {error}") from error
         kmax = len(saved.acceptance.positions.mean)
         if self._capability is not None:  # else the first plan tells whether it fits
-            kmax = self._capability.max_draft_tokens
+            engine = self._capability.max_draft_tokens
+            if kmax != engine:
+                raise PolicyError(f"{self.name} state: of Kmax {kmax}, the engine's is {engine}")
         for each in (saved.acceptance, saved.copied):
             if each is not None:
                 Acceptance(kmax).restore(each)

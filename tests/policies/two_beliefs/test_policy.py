@@ -379,7 +379,7 @@ def test_at_the_return_of_the_drafter_acceptance_is_open_again() -> None:
     assert policy.acceptance.covariance == pytest.approx(before)
     back = policy.plan(made.context(8, engine, step=3, now=51.0))
     assert back.mode is not Mode.OFF_COLD
-    assert not back.measures  # a trial of the time before is no longer due
+    assert "timing" not in back.reason  # a trial of the time before is no longer due
     assert policy.acceptance.covariance == pytest.approx(before + policy.acceptance.prior)
 
 
@@ -411,6 +411,53 @@ def test_drafts_that_pay_again_are_seen_though_none_was_planned(
             policy.forget(np.arange(8))
     assert sum(drafted[500:3000]) <= 40
     assert np.mean(drafted[-200:]) > 0.9
+
+
+def test_requests_that_lost_the_drafter_have_no_say_at_its_return() -> None:
+    """Two of 16 can draft; each of their drafts is accepted, and the step costs 1.6 times K = 0."""
+    policy = goodput2()
+    engine = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
+    drafting = np.where(np.arange(16) < 2, 4, 0)
+
+    def run_some(steps: int, first: int, possible: Any, hazard: float) -> list[float]:
+        random, lost = np.random.default_rng(first), []
+        for number in range(first, first + steps):
+            context = made.context(
+                16,
+                engine,
+                step=number,
+                now=0.02 * number,
+                draft_possible=possible,
+                draft_available=possible,
+            )
+            plan = policy.plan(context)
+            hits = random.random((16, 4)) < hazard
+            accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+            passes = 0 if plan.mode is Mode.OFF_COLD else 1
+            seconds = 0.02 + 1.2e-2 * passes + 1e-5 * int(plan.verify.sum())
+            outcome = made.outcome(
+                context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
+            )
+            policy.observe(finished_step(context, plan, outcome))
+            lost.append(policy.switch.lost)
+        return lost
+
+    run_some(100, 0, 4, 0.5)
+    policy.switch.cold, policy.switch.until, policy.switch._batch = True, 3.0, 16
+    run_some(40, 100, 0, 0.0)
+    assert policy.switch.cold
+    lost = run_some(100, 160, drafting, 1.0)
+    assert not policy.switch.cold
+    assert lost[-1] < 0.0
+    assert policy._returning
+    run_some(1, 260, 4, 1.0)
+    assert not policy._returning
+    before = policy.switch.lost
+    policy._returning, policy._grace = True, 3
+    nobody = np.zeros(16, dtype=np.int64)
+    lost = run_some(6, 261, nobody, 0.0)
+    assert lost[:3] == pytest.approx([before] * 3, abs=1e-3)  # nobody can show anything
+    assert lost[5] > lost[4] > lost[3] > before  # for longer it counts
 
 
 def test_a_ladder_without_0_never_leaves_the_drafter_out() -> None:
@@ -573,7 +620,7 @@ def test_a_state_of_another_schema_or_kmax_is_refused_and_nothing_is_lost() -> N
     running = goodput2()
     run(running, kmax=3, concurrency=2, machine=GPU, steps=20, hazards=lambda r: np.full(3, 0.5))
     before = json.dumps(running.state())
-    with refused(PolicyError, "3 are expected"):
+    with refused(PolicyError, "state: of Kmax 6, the engine's is 3"):
         running.restore(state)
     assert json.dumps(running.state()) == before
     later = goodput2()
