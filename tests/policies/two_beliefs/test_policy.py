@@ -414,7 +414,7 @@ def test_drafts_that_pay_again_are_seen_though_none_was_planned(
 
 
 def test_requests_that_lost_the_drafter_have_no_say_at_its_return() -> None:
-    """Two of 16 can draft; each of their drafts is accepted, and the step costs 1.6 times K = 0."""
+    """Two of 16 can draft; each of their drafts is accepted, and the step costs twice K = 0."""
     policy = goodput2()
     engine = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
     drafting = np.where(np.arange(16) < 2, 4, 0)
@@ -434,7 +434,7 @@ def test_requests_that_lost_the_drafter_have_no_say_at_its_return() -> None:
             hits = random.random((16, 4)) < hazard
             accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
             passes = 0 if plan.mode is Mode.OFF_COLD else 1
-            seconds = 0.02 + 1.2e-2 * passes + 1e-5 * int(plan.verify.sum())
+            seconds = 0.02 + 2e-2 * passes + 1e-5 * int(plan.verify.sum())
             outcome = made.outcome(
                 context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
             )
@@ -450,6 +450,11 @@ def test_requests_that_lost_the_drafter_have_no_say_at_its_return() -> None:
     assert not policy.switch.cold
     assert lost[-1] < 0.0
     assert policy._returning
+    context = made.context(16, engine, step=260, draft_possible=drafting)
+    step = finished_step(context, policy.plan(context), made.outcome(context, drafting))
+    counted, share = policy._with_drafter(step, np.ones(16, dtype=np.bool_))
+    assert counted.tolist() == (drafting > 0).tolist()
+    assert share == 2 / 16
     run_some(1, 260, 4, 1.0)
     assert not policy._returning
     before = policy.switch.lost
