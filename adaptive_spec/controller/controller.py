@@ -310,7 +310,7 @@ class Controller:
         self._telling = self._figures_to_try()
 
     def _figures_to_try(self) -> dict[str, Retry]:
-        """Return an output by each of the `FIGURES`, which no policy has failed to give yet."""
+        """Return for each of the `FIGURES` an output that has not failed yet."""
         return {
             name: Retry(f"the policy's figures '{name}'", self._counters.output_failed, self._log)
             for name in FIGURES

@@ -29,8 +29,8 @@ from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.step import IntArray
 
 SHARE_OF_VERIFY = 0.005
-"""Time of n-gram drafting over that of the target's pass: an assumption, as is what follows
-without a source."""
+"""Time of n-gram drafting over that of the target's pass. Figures of this module that name no
+source are assumptions."""
 MATCH_WITHOUT_GAIN = 0.4
 """P(something matches | nothing would be accepted)."""
 

@@ -1,4 +1,4 @@
-"""Gain over the engine's own K, in `top` and in metrics, against what scripted vLLM counted.
+"""Gain over the engine's own K, in `top` and in metrics, against the count of scripted vLLM.
 
 vLLM's scheduler and our adapter decide; the truth is a second run of the same clients in which
 vLLM's own K runs.

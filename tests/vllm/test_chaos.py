@@ -59,7 +59,7 @@ GETS = (PATH, f"{PATH}?break_even=1", f"{PATH}?history=1", f"{PATH}/view", "/met
 
 
 class Footprint(NamedTuple):
-    """Of all processes of a server."""
+    """Sums over all processes of a server."""
 
     descriptors: int
     threads: int
@@ -72,7 +72,7 @@ def processes(server: Server) -> list[psutil.Process]:
 
 
 def footprint(server: Server) -> Footprint:
-    """Measured once connections that clients have closed are closed here, too."""
+    """Measure once the server has closed what its clients have closed."""
     time.sleep(3.0)
     each = processes(server)
     return Footprint(
@@ -83,7 +83,7 @@ def footprint(server: Server) -> Footprint:
 
 
 class Chaos:
-    """What is going on, until it is stopped."""
+    """Clients, readers, an operator and signals, all at once."""
 
     def __init__(self, server: Server, known: dict[str, tuple[int, ...]]) -> None:
         self._server, self._known = server, known
