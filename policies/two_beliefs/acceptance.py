@@ -206,6 +206,11 @@ class Acceptance:
         survival: FloatArray = np.multiply.accumulate(hazard, axis=0).astype(np.float64, copy=False)
         return survival
 
+    def hopeful(self) -> FloatArray:
+        """Return the survival [Kmax] of an average request, a standard deviation above the mean."""
+        logits = self.mean + np.sqrt(np.diag(self.covariance))
+        return self.survival(logits[:, None])[:, 0]
+
     def signal(self, confidence: FloatArray) -> FloatArray:
         """Return z [Kmax, B] of confidences [B, Kmax].
 

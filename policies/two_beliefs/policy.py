@@ -56,8 +56,6 @@ SCHEMA = 2
 """Of saved states."""
 LOOK_AFTER, LONGEST_UNSEEN = 256, 4096
 """Steps without drafts before one looks whether they pay again; doubled at each look, at most."""
-GRACE = 64
-"""Steps after a return whose losses count only once drafts were verified."""
 SCORED_EVERY = 4
 """Steps of which one is held against its predictions, to save time; AUC needs hundreds."""
 
@@ -121,7 +119,7 @@ class Goodput2Policy:
         self._seen = 0
         self._unseen, self._look_at = 0, LOOK_AFTER
         """Steps without drafts, and how many of them before one looks."""
-        self._grace, self._returning = 0, False
+        self._returning = False
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None
         if restored is not None:
@@ -133,9 +131,6 @@ class Goodput2Policy:
         """Decide K_i for this verification and D for the next drafting."""
         if self._capability is None:
             self._start(context.capability)
-        if context.batch_size == 0:
-            return self._plan_prompts(context)
-        self._seen += 1
         source, chosen = self._source, None
         if context.lookup_available is not None and source is None:
             self._source = source = SecondSource(context.capability.max_draft_tokens)
@@ -143,7 +138,10 @@ class Goodput2Policy:
             self.switch.until = context.now
         if self.switch.returns(context.now, context.batch_size):
             self.acceptance.widen()  # drafts may be better than they were, unseen
-            self._unseen, self._grace, self._returning = self._look_at, GRACE, True
+            self._unseen, self._returning = self._look_at, True
+        if context.batch_size == 0:
+            return self._plan_prompts(context)
+        self._seen += 1
         z = None
         if context.confidence is not None and self._options.confidence:
             z = self.acceptance.signal(context.confidence)
@@ -211,6 +209,19 @@ class Goodput2Policy:
             context, survival, planned.weights, *seconds, prompts, planned.best, planned.tokens
         )
 
+    def _saved_at_half(self, context: StepContext) -> float:
+        """Return the share of time that drafts save at half the load, if all is hoped for."""
+        alive = int(np.count_nonzero(context.draft_possible))
+        if not alive:
+            return 0.0
+        batch = (alive + 1) // 2
+        total = int(context.context_tokens.sum()) * batch // context.batch_size
+        verify, drafting = self.times.curves(batch, total)
+        seconds = verify[::batch] + drafting
+        seconds[0] = verify[0]  # without the drafter
+        pace = seconds / np.cumsum(np.append(1.0, self.acceptance.hopeful()))
+        return 1.0 - float(pace.min() / pace[0])
+
     def _decide(
         self,
         forecast: StepForecast,
@@ -220,6 +231,12 @@ class Goodput2Policy:
     ) -> tuple[SpecPlan, int | None]:
         """Return the plan, and K whose trial it is."""
         context, best = forecast.context, forecast.best
+        # OFF-cold runs no pass: its step is the verify time without drafts.
+        cold = float(forecast.verify_seconds[0])
+        self.switch.expect(
+            self._saved_at_half(context),
+            losing=forecast.best_tokens * cold <= context.batch_size * best.seconds,
+        )
         trial = self._cold_trial
         if trial is not None and trial.stops(forecast):
             self.switch.stop(context.now, context.batch_size)
@@ -380,29 +397,22 @@ class Goodput2Policy:
         share = 1.0
         if self._returning:
             rows, share = self._with_drafter(step, rows)
-        emitted = float(outcome.emitted[rows].mean()) if share else 0.0
+        emitted = float(outcome.emitted[rows].mean())
         lost = share * (seconds - emitted * without)
-        recovering = self._cold_trial is not None and self._cold_trial.recovering
-        if recovering:
+        if self._cold_trial is not None and self._cold_trial.recovering:
             lost = 0.0
         self.switch.learn(outcome.now, outcome.slots, batch, seconds, lost, outcome.prefill_tokens)
 
     def _with_drafter(self, step: FinishedStep, rows: BoolArray) -> tuple[BoolArray, float]:
         """Return [B] requests that have a drafter, of `rows`, and the share that they are of these.
 
-        The others lived through OFF-cold and are no loss of drafting. The share is 0 until a step
-        has verified drafts, for `GRACE` steps at most: a return is to see some.
+        The others lived through OFF-cold and are no loss of drafting, as long as some can draft.
         """
         drafting = rows & (step.context.draft_possible > 0)
         share = float(drafting.sum()) / float(rows.sum())
-        if step.outcome.verified.any():
-            self._grace = 0
-        if self._grace:
-            self._grace -= 1
-            return drafting, 0.0
-        if not 0.0 < share < REPLACED:
-            self._returning = False
+        if not share:
             return rows, 1.0
+        self._returning = share < REPLACED
         return drafting, share
 
     def forget(self, slots: IntArray) -> None:

@@ -5,10 +5,12 @@ A step of B requests, N verified tokens and D passes of the drafter takes
     T = T0 L x'c,    c >= 0,
 
 with x = [1, the part of N in each segment between knots, B, context tokens, prompt tokens, passes,
-passes x B, any draft, any draft x context tokens, ragged x V]. c ~ N(mean, P): a roofline whose
-knee, bends, and parts may all be wrong by `SHARE` of a step. T0 is the first step. L is one common
-level of all step times: what another tenant or a clock moves is first L, and the parts only if
-residuals stay odd after it.
+passes x B, any draft, any draft x context tokens, ragged x V, whole tiles of N]. c ~ N(mean, P): a
+roofline whose knee, bends, tiles and parts may all be wrong by `SHARE` of a step. T0 is the first
+step. L is one common level of all step times: what another tenant or a clock moves is first L, and
+the parts only if residuals stay odd after it.
+
+The first steps are learned again, once there are more, with the noise that makes them likeliest.
 
 Odd steps count little: the variance of an observation grows by (0.3 x its error)^2, which weighs as
 a Cauchy distribution does.
@@ -22,13 +24,14 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+from adaptive_spec.policies.kernels import kernel_of_kernels
 from adaptive_spec.policies.two_beliefs.gaussian import (
     SavedGaussian,
     condition,
     likeliest_nonnegative,
     saved_gaussian,
 )
-from adaptive_spec.step import Capability, FloatArray, StepOutcome
+from adaptive_spec.step import BoolArray, Capability, FloatArray, StepOutcome
 
 KNEE = 160.0
 """Tokens up to which a pass is bound by reading 16-bit weights (roofline of the mean)."""
@@ -36,6 +39,8 @@ OTHER_KNEES = (96.0, 256.0)
 """Tokens of other knees that the prior holds possible (8-bit weights, slow memory)."""
 KNOTS = np.array([1.0, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024])
 """Tokens between which verify time is linear."""
+TILE = 128.0
+"""Tokens of a tile of the matrix products: an A100 takes as long for a part of one."""
 SHARE = 0.3
 """Standard deviation of each part of the prior, as a share of a step."""
 BEND = 0.5
@@ -56,14 +61,16 @@ SETTLING = 30
 """Steps before anything may jump, and after a jump of the level before the parts may."""
 JUMP = 0.05
 """Variance that a jump adds to the level, besides its square."""
+NOISES = [0.003 * 2.0**n for n in range(9)]
+"""Relative noise that the first steps are learned with, to find which fits them."""
 LEAST_DRIFT, MOST_DRIFT = 1e-8, 1e-2
 """Bounds of the level's variance per step, which is learned."""
 
 _SEGMENTS = len(KNOTS)
-REQUEST, CONTEXT, PREFILL, PASSES, PASS_REQUEST, ANY, ANY_CONTEXT, RAGGED = range(
-    _SEGMENTS + 1, _SEGMENTS + 9
+REQUEST, CONTEXT, PREFILL, PASSES, PASS_REQUEST, ANY, ANY_CONTEXT, RAGGED, TILES = range(
+    _SEGMENTS + 1, _SEGMENTS + 10
 )
-SIZE = _SEGMENTS + 9
+SIZE = _SEGMENTS + 10
 _WIDTHS = np.diff(KNOTS, append=2.0 * KNOTS[-1])
 _ENDS = np.append(KNOTS, 2.0 * KNOTS[-1])
 
@@ -106,13 +113,61 @@ def prior_covariance(batch: float, context: float, kmax: int, penalty: float) ->
             3.0 * tokens,
             passes,
             passes * batch,
-            3.0,
-            max(context, 1.0),
+            10.0,
+            10.0 * max(context, 1.0),
             SHARE / (penalty + 1e-9),
+            SHARE / (BEND * TILE / KNEE),
         ]
     )
     covariance[rest, rest] += sizes**-2.0
     return SHARE**2 * covariance
+
+
+@kernel_of_kernels(
+    "float64(float64[::1], float64[:, ::1], float64[:, ::1], float64[::1], boolean[::1], float64)"
+)
+def learn_again(
+    mean: FloatArray,
+    covariance: FloatArray,
+    rows: FloatArray,
+    seconds: FloatArray,
+    ragged: BoolArray,
+    noise: float,
+) -> float:
+    """Condition a prior on steps as if their noise had been known. In place.
+
+    Args:
+        mean: [P]
+        covariance: [P, P]
+        rows: [n, P] features, their ragged part overwritten.
+        seconds: [n] in units.
+        ragged: [n]
+        noise: relative standard deviation.
+
+    Returns the logarithm of how likely the steps were, far ones at most three deviations off.
+    """
+    score = 0.0
+    for n in range(len(rows)):
+        x = rows[n]
+        c = likeliest_nonnegative(mean, covariance)
+        x[RAGGED] = 0.0
+        expected = 0.0
+        for p in range(len(mean)):
+            expected += x[p] * c[p]
+        if ragged[n]:
+            x[RAGGED] = expected - x[PASSES] * c[PASSES]
+            expected += x[RAGGED] * c[RAGGED]
+        expected = max(expected, 1e-3)
+        off = seconds[n] - expected
+        error = (noise * expected) ** 2 + (PROMPT_ERROR * c[PREFILL] * x[PREFILL]) ** 2
+        known = error
+        for p in range(len(mean)):
+            if x[p] != 0.0:
+                for q in range(len(mean)):
+                    known += x[p] * covariance[p, q] * x[q]
+        score -= 0.5 * (math.log(known) + min(off * off / known, 9.0))
+        condition(mean, covariance, x, seconds[n], error + (ODD * off) ** 2)
+    return score
 
 
 class SavedStepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,6 +217,10 @@ class StepTimes:
         self.noise, self.steps = FIRST_NOISE**2, 0
         self._surprise = self._last_surprise = self._alike = 0.0
         self._level_jumped = -SETTLING
+        self._kept = 0
+        self._rows: FloatArray = np.zeros((SETTLING, SIZE))
+        self._seconds: FloatArray = np.zeros(SETTLING)
+        self._ragged: BoolArray = np.zeros(SETTLING, dtype=np.bool_)
         self._timed: dict[int, FloatArray] = {}
         """By load, within factors of two: [Kmax + 1] steps timed with about K drafts a request."""
 
@@ -206,6 +265,7 @@ class StepTimes:
         verify = np.interp(tokens, _ENDS, heights)
         if tokens[-1] > _ENDS[-1]:
             verify += np.maximum(tokens - _ENDS[-1], 0.0) * (c[_SEGMENTS] / _WIDTHS[-1])
+        verify += c[TILES] * np.floor((tokens - 1.0) / TILE)
         verify += c[0] + c[REQUEST] * batch + c[CONTEXT] * context
         verify[1:] += c[ANY] + c[ANY_CONTEXT] * context
         return np.maximum(verify, 0.05), self.passes * (c[PASSES] + c[PASS_REQUEST] * batch)
@@ -228,13 +288,18 @@ class StepTimes:
         x[:, REQUEST], x[:, CONTEXT], x[:, PREFILL] = batch, context, prefill
         x[:, PASSES], x[:, PASS_REQUEST], x[:, ANY] = passes, passes * batch, tokens > batch
         x[:, ANY_CONTEXT] = x[:, ANY] * context
+        x[:, TILES] = np.floor((run[:, 0] - 1.0) / TILE)
         return x
 
     def untimed(self, batch: int) -> FloatArray:
-        """Return [Kmax + 1] 1 for each K per request that was not timed at this load, else 0."""
-        timed = self._timed.get(batch.bit_length())
+        """Return [Kmax + 1] 1 for each K that was not timed at this load, else 0.
+
+        K drafts count as timed once K / 2 to 2 K were.
+        """
         kmax = self._capability.max_draft_tokens
-        return np.ones(kmax + 1) if timed is None else (timed == 0).astype(np.float64)
+        steps = self._timed.get(batch.bit_length(), np.zeros(kmax + 1))
+        timed = [steps[k // 2 + (k == 1) : 2 * k + 1].any() for k in range(kmax + 1)]
+        return 1.0 - np.array(timed, dtype=np.float64)
 
     def timed(self, batch: int) -> float:
         """Return the steps that were timed at this load, within factors of two."""
@@ -292,7 +357,9 @@ class StepTimes:
         if not outcome.prefill_tokens:
             self._learn_noise(off, expected, known, error)
         load = self._timed.setdefault(outcome.batch_size.bit_length(), np.zeros(len(self.passes)))
-        k = round(outcome.batch_tokens / outcome.batch_size) - 1 if tried is None else tried
+        k = round(outcome.batch_tokens / outcome.batch_size) - 1
+        if tried is not None and tried <= 2 * k:  # else few had the drafts to time it
+            k = tried
         load[min(max(k, 0), len(load) - 1)] += 1.0
         by_level = self._level_variance * expected**2
         odd = (ODD * off) ** 2
@@ -300,7 +367,33 @@ class StepTimes:
         self.level *= 1.0 + gain * min(max(off / expected, -0.8), 2.0)
         self._level_variance *= 1.0 - gain
         condition(self.mean, self.covariance, x, t, error + by_level + odd)
+        if self._kept < SETTLING:
+            self._learn_again(x, seconds, ragged=outcome.ragged)
         self.coefficients = likeliest_nonnegative(self.mean, self.covariance)
+
+    def _learn_again(self, x: FloatArray, seconds: float, *, ragged: bool) -> None:
+        """Learn the first steps anew with the noise that makes them likeliest, now and then.
+
+        A step that is believed surer than it was would mislead for long.
+        """
+        n = self._kept = self._kept + 1
+        self._rows[n - 1], self._seconds[n - 1], self._ragged[n - 1] = x, seconds, ragged
+        if n not in (4, 8, 16, SETTLING):
+            return
+        best = -math.inf
+        for noise in NOISES:
+            mean, covariance = self._guess.copy(), self._prior.copy()
+            score = learn_again(
+                mean,
+                covariance,
+                self._rows[:n],
+                self._seconds[:n] / self._first,
+                self._ragged[:n],
+                noise,
+            )
+            if score > best:
+                best, self.mean, self.covariance, self.noise = score, mean, covariance, noise**2
+        self.level, self._level_variance = 1.0, 0.0
 
     def _begin(self, seconds: float, x: FloatArray, spread: FloatArray, *, prompts: bool) -> None:
         self.mean, self.coefficients = self._guess.copy(), self._guess
@@ -381,6 +474,6 @@ class StepTimes:
         self._prior = np.array(saved.parts.prior_covariance)
         self.coefficients = likeliest_nonnegative(self.mean, self.covariance)
         self._first, self.level, self._first_was_prompts = saved.unit, 1.0, False
-        self.noise, self.steps = saved.noise, saved.steps
+        self.noise, self.steps, self._kept = saved.noise, saved.steps, SETTLING
         # Clocks and tenants may be others than they were.
         self._level_variance = JUMP

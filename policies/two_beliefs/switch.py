@@ -5,10 +5,16 @@ Requests that live through a step without the drafter's pass (OFF-cold) have no 
 
     T - n T_cold / B,    n: tokens a step emitted, T_cold: a step of B requests without the drafter,
 
-and is at least -4 s. OFF-cold begins once it exceeds s, what those alive may lose if the load
-falls: a share of a mean lifetime of requests, times how often the load has swung by a factor of two
-in a lifetime, at most once. The drafter comes back after s / `OVERHEAD`, doubled at
-each failure until a spell earns s, or as soon as the load halves or doubles.
+and is at least -R. OFF-cold begins once it exceeds
+
+    s = f g R,    R = E[l^2] / (2 E[l]) seconds,
+
+which the requests alive lose, each for the time R that it has still to live (l: lengths of
+requests), if the load falls: g is the share of it that drafts would save at half the load, the mean
+of a fall to nothing, by beliefs as hopeful as they may be; f is how often the load has fallen by
+half in a lifetime, at most once. If the beliefs expect the next step to gain, f is 1: `lost` of few
+requests wanders far. The drafter comes back after `lost` / `OVERHEAD`, doubled at each failure
+until a spell earns s, or as soon as the load halves or doubles.
 
 T is measured. In a step with prompts it is what the belief says of its decoding, since the time of
 prompts is due whatever is drafted.
@@ -21,20 +27,16 @@ import numpy as np
 from adaptive_spec.per_request import floats
 from adaptive_spec.step import Capability, IntArray
 
-STAKE = 0.3
-"""Share of a mean lifetime that the requests alive lose without the drafter, if the load falls."""
-SWINGS = 0.3
-"""Swings of the load that are assumed in a first lifetime."""
+FALLS = 0.3
+"""Falls of the load that are assumed in a first lifetime."""
 FIRST_LIFETIME = 10.0
 """Seconds that a request is assumed to live before any has ended."""
 REMEMBERED = 16.0
-"""Lifetimes over which swings are counted."""
-OVERHEAD = 0.02
+"""Lifetimes over which falls are counted."""
+OVERHEAD = 0.01
 """Share of the time that returns to find out whether drafts pay may cost."""
 ON_TRIAL = 0.5
 """Factor of the stake after a return that followed a loss."""
-CREDIT = 4.0
-"""Most that earlier gains count for, in stakes."""
 LONGEST_WAIT = 600.0
 """Seconds after which the drafter comes back at the latest."""
 _LOAD_STEPS = 32.0
@@ -59,12 +61,14 @@ class Switch:
         none = 0 in capability.uniform_values
         self._can = capability.cold_off and capability.off_pass and none
         self.cold, self.lost, self.until, self.since = False, 0.0, 0.0, 0.0
-        self._wait = 0.0
+        self._wait = self._allowed = 0.0
+        self._saved, self._losing = 1.0, False
         self._batch = 1
         self._lived_seconds, self._ended = 0.5 * FIRST_LIFETIME, 0.5
         self._share, self.prompts = 0.0, 0.0
-        self._swings = self._lifetimes = 0.0
-        self._load, self._anchor, self._seen = 0.0, 1.0, 0
+        self._falls = self._lifetimes = 0.0
+        self._load, self._extreme, self._seen, self._fell = 0.0, 1.0, 0, False
+        self._length, self._square = 0.5, 1.0
         self._steps = floats(0.0)
 
     @property
@@ -78,8 +82,16 @@ class Switch:
     @property
     def stake(self) -> float:
         """s, seconds."""
-        swings = min((SWINGS + self._swings) / (1.0 + self._lifetimes), 1.0)
-        return STAKE * self.lifetime * swings * (ON_TRIAL if self._wait else 1.0)
+        falls = min((FALLS + self._falls) / (1.0 + self._lifetimes), 1.0)
+        return self._whole_stake * falls
+
+    @property
+    def _whole_stake(self) -> float:
+        return self._saved * self._still * (ON_TRIAL if self._wait else 1.0)
+
+    @property
+    def _still(self) -> float:
+        return self.lifetime * 0.5 * self._square * self._ended / self._length**2
 
     @property
     def lifetime(self) -> float:
@@ -87,45 +99,77 @@ class Switch:
         return self._lived_seconds / self._ended
 
     def _watch_load(self, batch: int, seconds: float) -> None:
-        """Count the swings of the load, and the lifetimes in which they came."""
+        """Count the falls of the load to half, and the lifetimes in which they came."""
         self._seen += 1
         self._load += (batch - self._load) / min(self._seen, _LOAD_STEPS)
-        if self._seen <= _LOAD_STEPS:
-            self._anchor = self._load
         self._lifetimes += seconds / max(self.lifetime, seconds)
-        if not 0.5 * self._anchor <= self._load <= 2.0 * self._anchor:
-            self._swings, self._anchor = self._swings + 1.0, self._load
+        # The highest load since a rise, or the lowest since a fall.
+        self._extreme = (min if self._fell else max)(self._extreme, self._load)
+        if self._fell and self._load >= 2.0 * self._extreme:
+            self._fell, self._extreme = False, self._load
+        elif not self._fell and self._load <= 0.5 * self._extreme:
+            self._fell, self._extreme, self._falls = True, self._load, self._falls + 1.0
         if self._lifetimes > REMEMBERED:
-            self._lifetimes, self._swings = 0.5 * self._lifetimes, 0.5 * self._swings
+            self._lifetimes, self._falls = 0.5 * self._lifetimes, 0.5 * self._falls
+
+    def expect(self, saved: float, *, losing: bool) -> None:
+        """Adopt what the beliefs say of a step.
+
+        Args:
+            saved: g, 0 if no request may have drafts.
+            losing: the step is expected to lose.
+        """
+        # A belief that has jumped may take back what it says.
+        self._saved += (saved - self._saved) / min(self._seen + 1, _LOAD_STEPS)
+        self._losing = losing
 
     def returns(self, now: float, batch: int) -> bool:
         """Return whether the drafter comes back in this step."""
         swung = max(batch, self._batch) >= 2 * min(batch, self._batch)
         if not self.cold or not (now >= self.until or swung or self.until - now > LONGEST_WAIT):
             return False
-        self.cold, self.lost = False, 0.0
+        if now >= self.until:
+            self._wait *= 2.0
+        # Those that lived without the drafter have no drafts: it waits for some that join.
+        self.cold, self.lost, self._allowed = False, 0.0, OVERHEAD * (now - self.since)
         return True
 
     def learn(
-        self, now: float, slots: IntArray, batch: int, seconds: float, lost: float, prefill: int
+        self,
+        now: float,
+        slots: IntArray,
+        batch: int,
+        seconds: float,
+        lost: float,
+        prefill: int,
     ) -> None:
-        """Learn from a step: its requests [B], seconds without prompts, and those it has lost."""
+        """Learn from a step.
+
+        Args:
+            now: seconds, monotonic.
+            slots: [B] its requests.
+            batch: B.
+            seconds: that it took without prompts.
+            lost: of these.
+            prefill: prompt tokens in it.
+        """
         self._steps[slots] = self._steps[slots] + 1.0
         self._lived_seconds += batch * seconds
         self._watch_load(batch, seconds)
         self.prompts += (prefill - self.prompts) / _PROMPT_STEPS
         if not self._can or self.cold:
             return
-        stake = self.stake
-        self.lost = max(self.lost + lost, -CREDIT * stake)
-        if self.lost <= -stake:
+        self.lost = max(self.lost + lost, -self._still)
+        stake = max(self.stake if self._losing else self._whole_stake, self._allowed)
+        if self.lost < -self.stake:
             self._wait = 0.0
         if self.lost > stake:
             self.stop(now, batch)
 
     def stop(self, now: float, batch: int) -> None:
         """Begin OFF-cold at this load."""
-        self._wait = min(max(2.0 * self._wait, self.stake / OVERHEAD), LONGEST_WAIT)
+        wait = max(self._wait, self.lost / OVERHEAD, self.stake / OVERHEAD)
+        self._wait = min(wait, LONGEST_WAIT)
         self.cold, self.since, self.until = True, now, now + self._wait
         self._batch = batch
 
@@ -133,8 +177,15 @@ class Switch:
         """Requests have ended."""
         each = np.minimum(2.0 / (1.0 + self._steps[slots]), 1.0)
         self._share += float((each - self._share).sum()) / max(64.0, len(slots))
+        steps = self._steps[slots]
+        self._length += float(steps.sum())
+        self._square += float((steps * steps).sum())
         self._steps.reset(slots)
-        self._ended += len(slots)
+        self._ended += int(np.count_nonzero(steps))
         if self._ended > _ENDED:
-            self._ended *= 0.5
+            self._ended, self._length, self._square = (
+                0.5 * self._ended,
+                0.5 * self._length,
+                0.5 * self._square,
+            )
             self._lived_seconds *= 0.5

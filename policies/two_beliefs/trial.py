@@ -83,6 +83,8 @@ def best_trial(
     x = times.rows(batch, drafts + float(batch), total, times.passes[depths])
     seconds = np.maximum(x @ times.coefficients, 1e-3)
     tokens = float(counted.sum()) + accepted.sum(axis=1)
+    # K is not timed by a step in which most requests cannot have its drafts.
+    possible = 2.0 * drafts[:-1] >= ks * batch
     gap = np.maximum(np.log(tokens[-1] / seconds[-1]) - np.log(tokens / seconds), 0.0)
     lost = np.maximum(seconds / seconds[-1] - tokens / tokens[-1], 0.0)
     # Gradients of ln goodput, less the plan's, in b and in c.
@@ -103,7 +105,7 @@ def best_trial(
         sigma = np.sqrt(np.maximum(told, 1e-16))
         lasts = np.minimum(horizon, told / np.maximum(fades, 1e-15)[:, None])
         worth = (lasts * sigma * unit_loss(gap[:, None] / sigma)).max(axis=0) - n * lost
-        place = int(np.argmax(worth[:-1]))
+        place = int(np.argmax(np.where(possible, worth[:-1], 0.0)))
         if worth[place] > most:
             found, most = int(ks[place]), float(worth[place])
     return found

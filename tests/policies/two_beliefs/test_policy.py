@@ -88,7 +88,6 @@ def test_it_reaches_the_best_fixed_k(concurrency: int, machine: Any, hazard: flo
     assert policy.ratio >= 0.97
 
 
-@pytest.mark.xfail(reason="K = 1 is timed once, while the noise is overrated, and never again")
 def test_a_machine_whose_tokens_are_dear_from_the_first_gets_its_best_k() -> None:
     """A CPU: 3.5 ms by token, 55 ms besides. K = 1 is 9 % better than K = 0, which runs for ever.
 
@@ -375,7 +374,6 @@ def test_at_the_return_of_the_drafter_acceptance_is_open_again() -> None:
     policy._trial = 3
     cold = policy.plan(made.context(8, engine, step=1, now=20.0))
     assert (cold.mode, cold.draft_depth, cold.verify.any()) == (Mode.OFF_COLD, 0, False)
-    assert policy.plan(made.context(0, engine, step=2, now=21.0)).mode is Mode.OFF_COLD
     assert policy.acceptance.covariance == pytest.approx(before)
     back = policy.plan(made.context(8, engine, step=3, now=51.0))
     assert back.mode is not Mode.OFF_COLD
@@ -458,11 +456,9 @@ def test_requests_that_lost_the_drafter_have_no_say_at_its_return() -> None:
     run_some(1, 260, 4, 1.0)
     assert not policy._returning
     before = policy.switch.lost
-    policy._returning, policy._grace = True, 3
-    nobody = np.zeros(16, dtype=np.int64)
-    lost = run_some(6, 261, nobody, 0.0)
-    assert lost[:3] == pytest.approx([before] * 3, abs=1e-3)  # nobody can show anything
-    assert lost[5] > lost[4] > lost[3] > before  # for longer it counts
+    policy._returning = True
+    run_some(6, 261, np.zeros(16, dtype=np.int64), 0.0)
+    assert policy.switch.lost > before + 6 * 0.011  # the pass is made for nobody
 
 
 def test_a_ladder_without_0_never_leaves_the_drafter_out() -> None:

@@ -520,3 +520,57 @@ def test_the_guess_is_a_roofline() -> None:
     assert belief().curves(200, 0)[0][120] == pytest.approx(2.0)  # 320 tokens, twice the knee
     assert drafting == pytest.approx(0.06 * np.array([1, 1, 2, 3, 4, 5, 6]))
     assert roofline(320.0)[PREFILL] == pytest.approx(roofline()[PREFILL] / 2.0)
+
+
+def test_steps_of_whole_tiles_show_that_a_tile_costs_the_same_for_a_part() -> None:
+    """From 192, 288, 384 tokens, the time of 256: it is in the tile of 192, not of 288."""
+    times, tile = belief(), [18.0, 27.0, 36.0, 45.0]
+    for n in range(60):
+        k = 1 + n % 3
+        step(times, 96, k, 1e-3 * (tile[(96 * (k + 1) - 1) // 128] + 1.0 * k))
+    verify, _ = times.curves(96, 9600)
+    assert times.scale * verify[256 - 96] == pytest.approx(27e-3, rel=0.06)
+    assert times.scale * verify[264 - 96] == pytest.approx(36e-3, rel=0.06)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05, 0.15, 0.3])
+def test_the_noise_is_known_after_the_first_steps(noise: float) -> None:
+    found = []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        times, machine = belief(), drawn(random)
+        learn(times, machine, random, 30, [32], [1, 2, 3], noise)
+        found.append(math.sqrt(times.noise))
+    assert noise / 1.6 < np.median(found) < 1.6 * noise
+
+
+def test_the_first_steps_count_by_the_noise_that_they_turn_out_to_have() -> None:
+    """K = 1 is timed once, at half of its time, among steps that vary by 30 %."""
+    random = np.random.default_rng(3)
+    for _ in range(30):
+        times, machine = belief(), drawn(random)
+        step(times, 32, 3, machine.seconds(128, 32, 3))
+        step(times, 32, 1, 0.5 * machine.seconds(64, 32, 1))
+        learn(times, machine, random, 28, [32], [3], 0.3)
+        assert expected(times, 32, 1) > 0.65 * machine.seconds(64, 32, 1)
+
+
+def test_a_k_that_was_not_timed_at_a_load_is_known_by_its_neighbours() -> None:
+    times = belief()
+    assert times.untimed(16).all()
+    step(times, 16, 2, 0.01)
+    assert times.untimed(16).tolist() == [1, 0, 0, 0, 0, 1, 1][: KMAX + 1]
+    step(times, 17, 0, 0.01)
+    assert times.untimed(16).tolist() == [0, 0, 0, 0, 0, 1, 1][: KMAX + 1]
+    assert times.untimed(32).all()
+
+
+def test_a_trial_for_which_few_had_drafts_times_no_k() -> None:
+    times = belief()
+    context = made.context(16, KMAX)
+    few = made.outcome(context, [4] + [0] * 15, draft_depth=4, seconds=0.01)
+    times.learn(few, cold=False, tried=4)
+    assert times.untimed(16).tolist() == [0, 1, 1, 1, 1, 1, 1]
+    most = made.outcome(context, [4] * 10 + [0] * 6, draft_depth=4, seconds=0.01)
+    times.learn(most, cold=False, tried=4)
+    assert times.untimed(16)[4] == 0.0
