@@ -125,7 +125,7 @@ def test_where_all_else_is_sure_a_trial_is_worth_what_the_formula_says(seed: int
         for n in (1, 4, 16):
             sigma = SHARE**2 / math.sqrt(SHARE**2 + noise / n)
             for k in range(KMAX + 1):
-                if k in timed:
+                if not world.times.untimed(batch)[k]:
                     continue
                 tokens = batch + survival[:k].sum()
                 slower = (verify[k * batch] + drafting[k]) / best.seconds
