@@ -1,6 +1,6 @@
-"""`goodput` against the best fixed K: when step times change, from a cold start, in the long run.
+"""A policy against the best fixed K: when step times change, from a cold start, in the long run.
 
-    python benchmarks/changes.py [--parts PART,PART] [--quick] [--json after.json]
+    python benchmarks/changes.py [--policy POLICY] [--parts PART,PART] [--quick] [--json after.json]
 
 `policy_loop.py` says what a step takes and what a score is.
 
@@ -15,8 +15,8 @@
 * table: the batch size wanders between 1 and 256; the score against the best K for each batch size,
   from step 1,000 to 4,000, and that over the score of a table tuned on the same run. The last
   column leaves out a load's first 200 steps, whenever they come.
-* told: the same where the policy is told the step times. What `table` lacks
-  beyond this, learning step times has cost.
+* told: the same from the true step times, given as a cost profile. What `table` lacks beyond this,
+  learning step times from nothing has cost.
 """
 
 from __future__ import annotations
@@ -25,25 +25,24 @@ import argparse
 import itertools
 import json
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
-from adaptive_spec.policies.planning.exploration import Explorer, Exploring
-from adaptive_spec.policies.planning.trials import Trials
-from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.policy_helpers import load_bin
-from adaptive_spec.step import Capability, FloatArray, IntArray
+from adaptive_spec.sim.policy_choice import PolicyChoice, parse_policy
 from benchmarks.policy_loop import KMAX, World, run
 
 SCORES = (
@@ -57,6 +56,8 @@ SCORES = (
     "over a table",
     "known loads over a table",
 )
+
+GOODPUT = parse_policy("goodput")
 
 ISSUE = World(0.01, 1e-4, 5e-4)
 GPUS = {
@@ -73,62 +74,22 @@ def always(value: Any) -> Callable[[int], Any]:
 
 
 def goodput(seed: int) -> Policy:
-    """The policy under test."""
-    return build_policy("goodput", {}, seed=seed)
+    """The policy under test where no other is named."""
+    return GOODPUT.build(seed)
 
 
-class TrueTimes(CostModel):
-    """Step times of a world, so that none is worth a trial."""
-
-    def __init__(self, capability: Capability, world: World) -> None:
-        super().__init__(capability)
-        self._world = world
-
-    def verify_seconds(
-        self, batch_size: int, context_tokens: int, prefill_tokens: int
-    ) -> FloatArray:
-        """By drafts [B * Kmax + 1]; contexts and prompts cost nothing in these worlds."""
-        world, most = self._world, batch_size * (KMAX + 1)
-        tokens = np.arange(batch_size, most + 1, dtype=np.float64)
-        return world.fixed + world.token * np.maximum(tokens - world.free, 0.0)
-
-    def draft_seconds(self, batch_size: int) -> FloatArray:
-        """Passes by depth [Kmax + 1]."""
-        seconds: FloatArray = self._world.draft * np.maximum(np.arange(KMAX + 1.0), 1.0)
-        return seconds
-
-    def goodput_covariance(
-        self,
-        batch_size: int,
-        context_tokens: int,
-        drafts: IntArray | list[int],
-        depths: IntArray | list[int],
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Seconds [A] of these steps; nothing about them is uncertain."""
-        seconds = [
-            self._world.seconds(batch_size + verified, depth)
-            for verified, depth in zip(drafts, depths, strict=True)
-        ]
-        nothing = np.zeros((len(drafts), len(drafts)))
-        return np.array(seconds), nothing, nothing
+def profile_of(world: World) -> CostProfile:
+    """Return the step times of a world; contexts and prompts cost nothing in these."""
+    bend = max(world.free, 1)
+    tokens = sorted({1, bend, bend + 1})
+    return CostProfile(
+        tokens=tokens,
+        seconds=[world.fixed + world.token * max(n - world.free, 0) for n in tokens],
+        draft_pass=world.draft,
+    )
 
 
-class Told(GoodputPolicy):
-    """`goodput` with the true step times of a world that does not change."""
-
-    def __init__(self, world: World, seed: int) -> None:
-        super().__init__(GoodputOptions(), seed=seed)
-        self._world = world
-
-    def _start(self, capability: Capability) -> None:
-        super()._start(capability)
-        self._cost = TrueTimes(capability, self._world)
-        self._exploring = Exploring(
-            Explorer(capability, self._seed), Trials(capability, self._cost)
-        )
-
-
-def changes(seeds: range, quick: bool) -> list[dict[str, Any]]:
+def changes(choice: PolicyChoice, seeds: range, quick: bool) -> list[dict[str, Any]]:
     """One coefficient times a factor, by batch size."""
     rows = []
     factors = (1 / 30, 30.0) if quick else (1 / 30, 1 / 5, 5.0, 30.0)
@@ -138,15 +99,22 @@ def changes(seeds: range, quick: bool) -> list[dict[str, Any]]:
                 after = ISSUE._replace(**{name: getattr(ISSUE, name) * factor})
                 for way, (old, new) in {"there": (ISSUE, after), "back": (after, ISSUE)}.items():
                     for seed in seeds:
-                        rows.append(change(batch, old, new, seed))
+                        rows.append(change(batch, old, new, seed, choice))
                         rows[-1] |= {"coefficient": name, "factor": factor, "way": way}
     return rows
 
 
-def change(batch: int, old: World, new: World, seed: int, before: int = 600) -> dict[str, Any]:
+def change(
+    batch: int,
+    old: World,
+    new: World,
+    seed: int,
+    choice: PolicyChoice = GOODPUT,
+    before: int = 600,
+) -> dict[str, Any]:
     """A world that becomes another one."""
     trace = run(
-        goodput(seed),
+        choice.build(seed),
         lambda step: old if step < before else new,
         lambda _: batch,
         before + 400,
@@ -162,21 +130,21 @@ def change(batch: int, old: World, new: World, seed: int, before: int = 600) -> 
     }
 
 
-def steady(seeds: range, quick: bool) -> list[dict[str, Any]]:
+def steady(choice: PolicyChoice, seeds: range, quick: bool) -> list[dict[str, Any]]:
     """Nothing changes."""
     rows = []
     for name, world in {"issue": ISSUE, **GPUS}.items():
         for batch in (16,) if quick else (1, 16, 64, 256):
             for seed in seeds:
                 steps = 4000 if batch < 256 else 2500
-                trace = run(goodput(seed), always(world), always(batch), steps, seed)
+                trace = run(choice.build(seed), always(world), always(batch), steps, seed)
                 best = world.best(batch)[1]
                 rows.append({"world": name, "batch": batch, "best k": best})
                 rows[-1] |= {"score": trace.score(1000, steps), "mean k": float(trace.k.mean())}
     return rows
 
 
-def wandering(seeds: range, quick: bool) -> list[dict[str, Any]]:
+def wandering(choice: PolicyChoice, seeds: range, quick: bool) -> list[dict[str, Any]]:
     """The level of all step times moves, and no K with it."""
     rows = []
     steps = 2200
@@ -186,7 +154,7 @@ def wandering(seeds: range, quick: bool) -> list[dict[str, Any]]:
                 for seed in seeds:
                     level = _levels(steps, memory, seed)
                     world_at = _at_level(GPUS[name], level)
-                    trace = run(goodput(seed), world_at, always(batch), steps, seed)
+                    trace = run(choice.build(seed), world_at, always(batch), steps, seed)
                     rows.append({"world": name, "batch": batch, "level": kind, "memory": memory})
                     rows[-1] |= {"score": trace.score(200, steps)}
     return rows
@@ -212,7 +180,7 @@ def _at_level(world: World, level: list[float]) -> Callable[[int], World]:
     )
 
 
-def cold(seeds: range, quick: bool) -> list[dict[str, Any]]:
+def cold(choice: PolicyChoice, seeds: range, quick: bool) -> list[dict[str, Any]]:
     """The first 500 steps, without anything known and after a restart."""
     rows = []
     for name, world in GPUS.items():
@@ -220,28 +188,35 @@ def cold(seeds: range, quick: bool) -> list[dict[str, Any]]:
             for seed in seeds:
                 row: dict[str, Any] = {"world": name, "batch": batch}
                 row["best k"] = world.best(batch)[1]
-                policy = goodput(seed)
+                policy = choice.build(seed)
                 trace = run(policy, always(world), always(batch), 500, seed)
                 row |= {"first 500": trace.score(0, 500), "worst 100": trace.worst(500)}
-                again = goodput(seed + 1)
+                again = choice.build(seed + 1)
                 again.restore(json.loads(json.dumps(policy.state())))
                 trace = run(again, always(world), always(batch), 500, seed + 99)
                 rows.append(row | {"restarted": trace.score(0, 500)})
     return rows
 
 
-def table(seeds: range, quick: bool) -> list[dict[str, Any]]:
+def table(choice: PolicyChoice, seeds: range, quick: bool) -> list[dict[str, Any]]:
     """A wandering batch size, against the best K for each."""
-    return _wandering_load(lambda _, seed: goodput(seed), seeds, quick)
+    return _wandering_load(lambda _, seed: choice.build(seed), seeds, quick)
 
 
-def told(seeds: range, quick: bool) -> list[dict[str, Any]]:
+def told(choice: PolicyChoice, seeds: range, quick: bool) -> list[dict[str, Any]]:
     """The same with step times that are known beforehand."""
-    return _wandering_load(Told, seeds, quick)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "profile.json"
+
+        def knowing(world: World, seed: int) -> Policy:
+            file.write_bytes(msgspec.json.encode(profile_of(world)))
+            return build_policy(choice.name, choice.options | {"profile": str(file)}, seed=seed)
+
+        return _wandering_load(knowing, seeds, quick)
 
 
 def _wandering_load(
-    policy: Callable[[World, int], Policy], seeds: range, quick: bool
+    make: Callable[[World, int], Policy], seeds: range, quick: bool
 ) -> list[dict[str, Any]]:
     rows = []
     for name, world in GPUS.items():
@@ -250,7 +225,7 @@ def _wandering_load(
             walk = np.cumsum(0.06 * random.standard_normal(4000)) + 4.0
             sizes = np.round(2.0 ** (8.0 - np.abs(np.mod(walk, 16.0) - 8.0))).astype(int).tolist()
             steps = 2000 if quick else 4000
-            trace = run(policy(world, seed), always(world), sizes.__getitem__, steps, seed)
+            trace = run(make(world, seed), always(world), sizes.__getitem__, steps, seed)
             score = trace.score(1000, steps)
             row = {"world": name, "score": score}
             row["over a table"] = score / _score_of_table(world, sizes[1000:steps])
@@ -291,6 +266,9 @@ def _score_of_table(world: World, sizes: list[int]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
+        "--policy", default="goodput", metavar="POLICY", help="NAME or NAME:key=value,..."
+    )
+    parser.add_argument(
         "--parts", default="changes,steady,wandering,cold,table,told", help="by comma"
     )
     parser.add_argument("--seeds", type=int, default=1)
@@ -307,11 +285,12 @@ def main() -> None:
         "table": table,
         "told": told,
     }
+    choice = parse_policy(arguments.policy)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     found: dict[str, list[dict[str, Any]]] = {}
     for part in arguments.parts.split(","):
         began = time.perf_counter()
-        found[part] = known[part](seeds, arguments.quick)
+        found[part] = known[part](choice, seeds, arguments.quick)
         print(f"\n{part}: {time.perf_counter() - began:.0f} s, {kernel_in_use()} kernels")
         show(found[part])
     if arguments.json:

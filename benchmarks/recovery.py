@@ -1,6 +1,6 @@
 """How long policies take to find the new optimum after a change, in the simulator.
 
-    python benchmarks/recovery.py [--policies goodput,static:k=3] [--cases falls,revives-60,...]
+    python benchmarks/recovery.py [--policies POLICY POLICY ...] [--cases falls,revives-60,...]
 
 Cases, closed loops on an H100, 8B, EAGLE, Kmax = 6:
 
@@ -110,7 +110,7 @@ def fixed(scenario: Scenario) -> tuple[Segment, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--policies", nargs="+", default=["goodput"], metavar="POLICY")
+    parser.add_argument("--policies", "--policy", nargs="+", default=["goodput"], metavar="POLICY")
     parser.add_argument(
         "--cases",
         default="falls,rises,revives-60,revives-300,load-up,load-down,tenants",

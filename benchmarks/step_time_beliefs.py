@@ -1,8 +1,9 @@
 """Is the belief about step times calibrated? Each step is predicted, then learned.
 
-    python benchmarks/step_time_beliefs.py [--runs RUNS.jsonl] [--traces FILE ...] [--each]
+    python benchmarks/step_time_beliefs.py [--policy POLICY] [--runs RUNS.jsonl] [--traces FILE ...]
 
-Sources: recorded steps of a real vLLM on a CPU; the worlds of `changes.py`; runs of the judge's
+The belief is that of `policies/two_beliefs/step_times.py`. Sources: recorded steps of a real vLLM
+on a CPU; the worlds of `changes.py`, in which `--policy` decides; runs of the judge's
 real engine (`--runs`, a file that `python -m benchmarks.judge.real.against` writes), with 3 % of
 noise and one step in a hundred three times as long. Half-way through such a run the level or the
 price of drafts changes.
@@ -19,18 +20,18 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.kernels import load_kernels, select_kernel
-from adaptive_spec.policies.step_time.belief import Belief, features_of
-from adaptive_spec.policies.step_time.model import Padding
+from adaptive_spec.policies.two_beliefs.step_times import PASSES, RAGGED, StepTimes
+from adaptive_spec.policy import Policy
 from adaptive_spec.sim.fit.sources import traced_steps
+from adaptive_spec.sim.policy_choice import PolicyChoice, parse_policy
 from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome
 from benchmarks.changes import GPUS, ISSUE, always
 from benchmarks.judge.device import DEVICES, Charge
@@ -78,31 +79,39 @@ def log_score(error: float, scale: float) -> float:
 
 def predict(source: Source) -> Scores:
     """Predict each step, then learn it."""
-    capability = source.capability
-    padding, belief = Padding(capability), Belief(0.5 * capability.max_draft_tokens)
+    times = StepTimes(source.capability)
     score: list[float] = []
     covered: list[bool] = []
     change: int | None = None
-    begun = by_prompts = False
     for place, outcome in enumerate(source.outcomes):
         if place == source.change:
             change = len(score)
         if not (outcome.seconds > 0.0 and outcome.batch_size):
             continue
-        passes = float(outcome.draft_depth or capability.off_pass)
-        row = features_of(outcome, padding.of(outcome.batch_tokens), passes)
-        prompts = outcome.prefill_tokens > outcome.batch_tokens
-        if not begun or (by_prompts and not prompts):
-            belief.begin_with_step(outcome, outcome.seconds)
-            begun, by_prompts = True, prompts
-        else:
-            expected = max(float(row @ belief.coefficients), 1e-6)
-            variance = belief.relative_variance(row, expected)
-            deviation = math.sqrt(variance + belief.error_of(outcome, expected))
+        if times.scale:
+            expected, deviation = believed(times, outcome)
             score.append(log_score(math.log(outcome.seconds / expected), deviation))
             covered.append(abs(outcome.seconds / expected - 1.0) < NORMAL_90 * deviation)
-        belief.learn_step_time(outcome, row, outcome.seconds)
+        times.learn(outcome, cold=False)
     return Scores(score, covered, change)
+
+
+def believed(times: StepTimes, outcome: StepOutcome) -> tuple[float, float]:
+    """Return the expected seconds of a step, and the relative standard deviation of its time."""
+    passes, c = float(times.passes[outcome.draft_depth]), times.coefficients
+    [x] = times.rows(
+        outcome.batch_size,
+        np.array([float(outcome.batch_tokens)]),
+        outcome.context_tokens,
+        np.array([passes]),
+        prefill=outcome.prefill_tokens,
+    )
+    if outcome.ragged:
+        x[RAGGED] = float(x @ c) - passes * float(c[PASSES])
+    expected = max(float(x @ c), 1e-3)
+    [error] = times.errors(np.array([expected]), outcome.prefill_tokens)
+    variance = (float(x @ times.covariance @ x) + float(error)) / expected**2
+    return times.scale * expected, math.sqrt(variance + times._level_variance)
 
 
 def recorded(files: Iterable[Path]) -> Iterator[Source]:
@@ -187,25 +196,27 @@ def outcome_of(step: int, work: Any, seconds: float) -> StepOutcome:
     )
 
 
-class Recorder(GoodputPolicy):
-    """`goodput` that keeps what it is shown."""
+class Recorder:
+    """A policy whose finished steps are kept."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(GoodputOptions(), seed=seed)
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.plan, self.forget = policy.plan, policy.forget
         self.kept: list[StepOutcome] = []
 
     def observe(self, step: FinishedStep) -> None:
+        """Keep a step and pass it on."""
         self.kept.append(step.outcome)
-        super().observe(step)
+        self._policy.observe(step)
 
 
-def worlds() -> Iterator[Source]:
-    """Worlds of `changes.py` under `goodput`."""
+def worlds(choice: PolicyChoice) -> Iterator[Source]:
+    """Worlds of `changes.py` under this policy."""
     capability = Capability(level=Level.FULL, max_draft_tokens=KMAX)
 
     def of(name: str, world_at: Callable[[int], World], batch: int, change: int | None) -> Source:
-        policy = Recorder(0)
-        run(policy, world_at, lambda _: batch, 800, 0)
+        policy = Recorder(choice.build(0))
+        run(cast(Policy, policy), world_at, lambda _: batch, 800, 0)
         return Source(f"{name}, batch {batch}", capability, policy.kept, change)
 
     for batch in (4, 64):
@@ -238,13 +249,18 @@ def main() -> None:
     """Print the table."""
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--policy", default="goodput", help="NAME or NAME:key=value,...")
     parser.add_argument("--runs", type=Path, help="runs.jsonl of out/judge_real")
     parser.add_argument("--traces", type=Path, nargs="*", default=[TRACE])
     parser.add_argument("--each", action="store_true", help="print every source")
     given = parser.parse_args()
+    choice = parse_policy(given.policy)
     select_kernel("auto")
     load_kernels()
-    groups: dict[str, Iterable[Source]] = {"recorded": recorded(given.traces), "worlds": worlds()}
+    groups: dict[str, Iterable[Source]] = {
+        "recorded": recorded(given.traces),
+        "worlds": worlds(choice),
+    }
     if given.runs:
         groups["real engine"] = virtual(given.runs)
     print(f"{'':58s}   score covered | 50 steps after a change: the same")

@@ -23,6 +23,7 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import lowest_of
+from adaptive_spec.policies.cost_profile import CostProfile, load_profile
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.break_even_table import BreakEven, BreakEvenTable
 from adaptive_spec.policies.planning.cold_trial import ColdTrial
@@ -35,7 +36,6 @@ from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.planning.trials import Trials
 from adaptive_spec.policies.step_time.belief import SavedBelief
 from adaptive_spec.policies.step_time.model import CostModel
-from adaptive_spec.policies.step_time.profile import CostProfile, load_profile
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.policy import State
 from adaptive_spec.step import (

@@ -17,11 +17,11 @@ import numpy as np
 
 from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policies.regression.features import (
     DRAFT_FEATURES,
     REQUEST_FEATURES,
 )
-from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.step import FloatArray
 
 _LARGEST_LOGIT = 50.0

@@ -39,8 +39,8 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+from adaptive_spec.policies.cost_profile import LARGEST_PART, CostProfile, extended
 from adaptive_spec.policies.kernels import kernel, kernel_of_kernels
-from adaptive_spec.policies.step_time.profile import LARGEST_PART, CostProfile, extended
 from adaptive_spec.step import BoolArray, FloatArray, StepOutcome
 
 KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)

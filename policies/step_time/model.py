@@ -21,6 +21,7 @@ from bisect import bisect_left
 
 import numpy as np
 
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policies.kernels import kernel
 from adaptive_spec.policies.step_time.belief import (
     ANY_DRAFT,
@@ -38,7 +39,6 @@ from adaptive_spec.policies.step_time.belief import (
     features_of,
     features_of_plans,
 )
-from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policy_helpers import load_bin
 from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 

@@ -24,12 +24,12 @@ import numpy as np
 
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.per_request import lowest_of
+from adaptive_spec.policies.cost_profile import load_profile
 from adaptive_spec.policies.kernels import load_kernels, prepare_kernels
 from adaptive_spec.policies.planning.planner import Ahead, plan_step, value_of
 from adaptive_spec.policies.planning.shared_k import plan_with_shared_k
 from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
-from adaptive_spec.policies.step_time.profile import load_profile
 from adaptive_spec.policies.two_beliefs.acceptance import PRIOR_HAZARD, Acceptance, SavedAcceptance
 from adaptive_spec.policies.two_beliefs.figures import Figures
 from adaptive_spec.policies.two_beliefs.optional.cold_trial import REPLACED, ColdTrial

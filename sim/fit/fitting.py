@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import DataError, missing_extra
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policies.regression.features import DRAFT_FEATURES, REQUEST_FEATURES
 from adaptive_spec.policies.regression.model_file import (
     Feature,
@@ -21,7 +22,6 @@ from adaptive_spec.policies.regression.model_file import (
     LogisticHead,
     RegressionModel,
 )
-from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policies.two_beliefs.optional.profile_prior import profile_of
 from adaptive_spec.policies.two_beliefs.step_times import StepTimes
 from adaptive_spec.sim.fit.calibration import Calibration, calibration_by_position

@@ -7,8 +7,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from adaptive_spec.policies.cost_profile import extended
 from adaptive_spec.step import Capability, FinishedStep, IntArray, Level, SpecPlan, StepContext
-from benchmarks.changes import GPUS, ISSUE, change, goodput
+from benchmarks.changes import GPUS, ISSUE, change, goodput, profile_of
 from benchmarks.policy_loop import World, run
 
 DEAR_TOKENS = ISSUE._replace(token=30 * ISSUE.token)
@@ -140,3 +141,10 @@ def test_a_cold_start_loses_little_from_the_first_steps_on(name: str, batch: int
     again = goodput(1)
     again.restore(json.loads(json.dumps(policy.state())))
     assert run(again, lambda _: world, lambda _: batch, 300, 1).score(0, 300) >= 0.99
+
+
+@pytest.mark.parametrize("world", [ISSUE, *GPUS.values()])
+def test_what_the_policy_is_told_are_the_step_times_of_the_world(world: World) -> None:
+    profile, tokens = profile_of(world), np.array([1.0, 4.0, 5.0, 200.0, 1792.0])
+    told = extended(profile, tokens) + 3 * profile.draft_pass
+    assert told == pytest.approx([world.seconds(int(n), 3) for n in tokens])

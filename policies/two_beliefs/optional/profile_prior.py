@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.step_time.profile import CostProfile, extended
+from adaptive_spec.policies.cost_profile import CostProfile, extended
 from adaptive_spec.policies.two_beliefs.gaussian import saved_gaussian
 from adaptive_spec.policies.two_beliefs.step_times import (
     ANY,

@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.per_request import floats
-from adaptive_spec.policies.step_time.profile import CostProfile
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policy import Provenance
 from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.sim.baselines.parts.drafts import (

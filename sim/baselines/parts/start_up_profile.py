@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from adaptive_spec.policies.cost_profile import load_profile
 from adaptive_spec.policies.kernels import load_kernels
 from adaptive_spec.policies.step_time.model import UNSURE, CostModel
-from adaptive_spec.policies.step_time.profile import load_profile
 from adaptive_spec.policy_helpers import load_bin
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 

@@ -16,7 +16,7 @@ from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.operation.run_time_switch import parse_switch
 from adaptive_spec.operation.trace import read_trace
-from adaptive_spec.policies.step_time.profile import CostProfile
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.step import FinishedStep
 from tests import steps as made
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from adaptive_spec import Mode
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policies.goodput import GoodputOptions, LearnedAcceptance
 from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
 from adaptive_spec.policies.planning.exploration import Explorer, Exploring
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.trials import DEEPER, Trials
 from adaptive_spec.policies.step_time.model import CostModel
-from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policies.switch.modes import ModeMachine
 from adaptive_spec.policy import build_policy
 from adaptive_spec.step import FinishedStep, IntArray, SpecPlan, StepContext

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from adaptive_spec import Capability, ConfigError, Level, Mode
 from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.planning.tpot_targets import OUT_OF_REACH, RAISED
-from adaptive_spec.policies.step_time.profile import CostProfile
 from adaptive_spec.policies.two_beliefs.optional.cold_trial import STEPS, ColdTrial
 from adaptive_spec.policies.two_beliefs.optional.profile_prior import profile_of
 from adaptive_spec.policies.two_beliefs.policy import Goodput2Options, Goodput2Policy

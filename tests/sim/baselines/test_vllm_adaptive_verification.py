@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
-from adaptive_spec.policies.step_time.profile import CostProfile
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.baselines.engines.vllm_adaptive_verification import profiled_curves
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.controller.steps_in_flight import finished_step
-from adaptive_spec.policies.step_time.profile import CostProfile
+from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import Capability, FinishedStep, Level, SpecPlan, StepContext, StepOutcome
 from tests import steps

@@ -1,6 +1,6 @@
 """A cost profile: what a step costs on one model and one machine, as a JSON file.
 
-It is a prior for `policies.step_time.model.CostModel`, and what the simulator runs on.
+It is a prior of the belief about step times, and what the simulator runs on.
 """
 
 from __future__ import annotations
