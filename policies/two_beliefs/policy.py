@@ -32,7 +32,7 @@ from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_p
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
 from adaptive_spec.policies.two_beliefs.acceptance import PRIOR_HAZARD, Acceptance, SavedAcceptance
 from adaptive_spec.policies.two_beliefs.figures import Figures
-from adaptive_spec.policies.two_beliefs.optional.cold_trial import REPLACED, ColdTrial
+from adaptive_spec.policies.two_beliefs.optional.cold_trial import ColdTrial
 from adaptive_spec.policies.two_beliefs.optional.profile_prior import prior_of_profile
 from adaptive_spec.policies.two_beliefs.optional.second_source import SecondSource
 from adaptive_spec.policies.two_beliefs.step_times import RAGGED, SIZE, SavedStepTimes, StepTimes
@@ -119,7 +119,6 @@ class Goodput2Policy:
         self._seen = 0
         self._unseen, self._look_at = 0, LOOK_AFTER
         """Steps without drafts, and how many of them before one looks."""
-        self._returning = False
         # Last, so that a saved state that does not fit raises once and not in every step.
         restored, self._restored = self._restored, None
         if restored is not None:
@@ -138,7 +137,7 @@ class Goodput2Policy:
             self.switch.until = context.now
         if self.switch.returns(context.now, context.batch_size):
             self.acceptance.widen()  # drafts may be better than they were, unseen
-            self._unseen, self._returning = self._look_at, True
+            self._unseen = self._look_at
         if context.batch_size == 0:
             return self._plan_prompts(context)
         self._seen += 1
@@ -392,28 +391,13 @@ class Goodput2Policy:
         if outcome.prefill_tokens:
             passes = 0.0 if cold else float(times.passes[outcome.draft_depth])
             seconds = times.seconds(batch, outcome.batch_tokens, context, passes)
-        rows = step.context.taking_part
-        rows = np.ones(len(outcome.slots), dtype=np.bool_) if rows is None else rows
-        share = 1.0
-        if self._returning:
-            rows, share = self._with_drafter(step, rows)
-        emitted = float(outcome.emitted[rows].mean())
-        lost = share * (seconds - emitted * without)
+        emitted = outcome.emitted
+        if (rows := step.context.taking_part) is not None:
+            emitted = emitted[rows]
+        lost = seconds - float(emitted.mean()) * without
         if self._cold_trial is not None and self._cold_trial.recovering:
             lost = 0.0
         self.switch.learn(outcome.now, outcome.slots, batch, seconds, lost, outcome.prefill_tokens)
-
-    def _with_drafter(self, step: FinishedStep, rows: BoolArray) -> tuple[BoolArray, float]:
-        """Return [B] requests that have a drafter, of `rows`, and the share that they are of these.
-
-        The others lived through OFF-cold and are no loss of drafting, as long as some can draft.
-        """
-        drafting = rows & (step.context.draft_possible > 0)
-        share = float(drafting.sum()) / float(rows.sum())
-        if not share:
-            return rows, 1.0
-        self._returning = share < REPLACED
-        return drafting, share
 
     def forget(self, slots: IntArray) -> None:
         """Drop the state of ended requests."""

@@ -13,8 +13,9 @@ which the requests alive lose, each for the time R that it has still to live (l:
 requests), if the load falls: g is the share of it that drafts would save at half the load, the mean
 of a fall to nothing, by beliefs as hopeful as they may be; f is how often the load has fallen by
 half in a lifetime, at most once. If the beliefs expect the next step to gain, f is 1: `lost` of few
-requests wanders far. The drafter comes back after `lost` / `OVERHEAD`, doubled at each failure
-until a spell earns s, or as soon as the load halves or doubles.
+requests wanders far. The drafter comes back after `lost` / `OVERHEAD`, doubled at each failure until
+a spell earns s, or as soon as the load halves or doubles. Those alive have no drafts then, and g
+begins at 1: as long as it stays there, `OVERHEAD` of the time without the drafter may be lost.
 
 T is measured. In a step with prompts it is what the belief says of its decoding, since the time of
 prompts is due whatever is drafted.
@@ -33,8 +34,8 @@ FIRST_LIFETIME = 10.0
 """Seconds that a request is assumed to live before any has ended."""
 REMEMBERED = 16.0
 """Lifetimes over which falls are counted."""
-OVERHEAD = 0.01
-"""Share of the time that returns to find out whether drafts pay may cost."""
+OVERHEAD = 0.02
+"""Share of the time that returns may cost that find out whether drafts pay."""
 ON_TRIAL = 0.5
 """Factor of the stake after a return that followed a loss."""
 LONGEST_WAIT = 600.0
@@ -61,7 +62,7 @@ class Switch:
         none = 0 in capability.uniform_values
         self._can = capability.cold_off and capability.off_pass and none
         self.cold, self.lost, self.until, self.since = False, 0.0, 0.0, 0.0
-        self._wait = self._allowed = 0.0
+        self._wait = self._look = 0.0
         self._saved, self._losing = 1.0, False
         self._batch = 1
         self._lived_seconds, self._ended = 0.5 * FIRST_LIFETIME, 0.5
@@ -83,11 +84,12 @@ class Switch:
     def stake(self) -> float:
         """s, seconds."""
         falls = min((FALLS + self._falls) / (1.0 + self._lifetimes), 1.0)
-        return self._whole_stake * falls
+        return self._stake_if(falls)
 
-    @property
-    def _whole_stake(self) -> float:
-        return self._saved * self._still * (ON_TRIAL if self._wait else 1.0)
+    def _stake_if(self, falls: float) -> float:
+        """Return s if the load falls as often in a lifetime."""
+        whole = falls * self._still * (ON_TRIAL if self._wait else 1.0)
+        return self._saved * max(whole, self._look)
 
     @property
     def _still(self) -> float:
@@ -131,7 +133,8 @@ class Switch:
         if now >= self.until:
             self._wait *= 2.0
         # Those that lived without the drafter have no drafts: it waits for some that join.
-        self.cold, self.lost, self._allowed = False, 0.0, OVERHEAD * (now - self.since)
+        self.cold, self.lost, self._saved = False, 0.0, 1.0
+        self._look = OVERHEAD * (now - self.since)
         return True
 
     def learn(
@@ -160,10 +163,9 @@ class Switch:
         if not self._can or self.cold:
             return
         self.lost = max(self.lost + lost, -self._still)
-        stake = max(self.stake if self._losing else self._whole_stake, self._allowed)
         if self.lost < -self.stake:
-            self._wait = 0.0
-        if self.lost > stake:
+            self._wait = self._look = 0.0
+        if self.lost > (self.stake if self._losing else self._stake_if(1.0)):
             self.stop(now, batch)
 
     def stop(self, now: float, batch: int) -> None:

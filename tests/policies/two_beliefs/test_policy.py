@@ -411,56 +411,6 @@ def test_drafts_that_pay_again_are_seen_though_none_was_planned(
     assert np.mean(drafted[-200:]) > 0.9
 
 
-def test_requests_that_lost_the_drafter_have_no_say_at_its_return() -> None:
-    """Two of 16 can draft; each of their drafts is accepted, and the step costs twice K = 0."""
-    policy = goodput2()
-    engine = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
-    drafting = np.where(np.arange(16) < 2, 4, 0)
-
-    def run_some(steps: int, first: int, possible: Any, hazard: float) -> list[float]:
-        random, lost = np.random.default_rng(first), []
-        for number in range(first, first + steps):
-            context = made.context(
-                16,
-                engine,
-                step=number,
-                now=0.02 * number,
-                draft_possible=possible,
-                draft_available=possible,
-            )
-            plan = policy.plan(context)
-            hits = random.random((16, 4)) < hazard
-            accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
-            passes = 0 if plan.mode is Mode.OFF_COLD else 1
-            seconds = 0.02 + 2e-2 * passes + 1e-5 * int(plan.verify.sum())
-            outcome = made.outcome(
-                context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
-            )
-            policy.observe(finished_step(context, plan, outcome))
-            lost.append(policy.switch.lost)
-        return lost
-
-    run_some(100, 0, 4, 0.5)
-    policy.switch.cold, policy.switch.until, policy.switch._batch = True, 3.0, 16
-    run_some(40, 100, 0, 0.0)
-    assert policy.switch.cold
-    lost = run_some(100, 160, drafting, 1.0)
-    assert not policy.switch.cold
-    assert lost[-1] < 0.0
-    assert policy._returning
-    context = made.context(16, engine, step=260, draft_possible=drafting)
-    step = finished_step(context, policy.plan(context), made.outcome(context, drafting))
-    counted, share = policy._with_drafter(step, np.ones(16, dtype=np.bool_))
-    assert counted.tolist() == (drafting > 0).tolist()
-    assert share == 2 / 16
-    run_some(1, 260, 4, 1.0)
-    assert not policy._returning
-    before = policy.switch.lost
-    policy._returning = True
-    run_some(6, 261, np.zeros(16, dtype=np.int64), 0.0)
-    assert policy.switch.lost > before  # the pass is made for nobody
-
-
 def test_a_ladder_without_0_never_leaves_the_drafter_out() -> None:
     policy, random = goodput2(), np.random.default_rng(0)
     engine = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(1, 4), cold_off=True)
