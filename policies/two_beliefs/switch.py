@@ -13,9 +13,11 @@ which the requests alive lose, each for the time R that it has still to live (l:
 requests), if the load falls: g is the share of it that drafts would save at half the load, the mean
 of a fall to nothing, by beliefs as hopeful as they may be; f is how often the load has fallen by
 half in a lifetime, at most once. If the beliefs expect the next step to gain, f is 1: `lost` of few
-requests wanders far. The drafter comes back after `lost` / `OVERHEAD`, doubled at each failure until
-a spell earns s, or as soon as the load halves or doubles. Those alive have no drafts then, and g
-begins at 1: as long as it stays there, `OVERHEAD` of the time without the drafter may be lost.
+requests wanders far.
+
+The drafter comes back after `lost` / `OVERHEAD`, doubled at each failure until a spell earns s, or
+as soon as the load halves or doubles. Those alive have no drafts then, and g begins at 1: as long
+as it stays there, `OVERHEAD` of the time without the drafter may be lost.
 
 T is measured. In a step with prompts it is what the belief says of its decoding, since the time of
 prompts is due whatever is drafted.

@@ -181,7 +181,7 @@ def test_each_situation_is_named_and_put_into_words(wanted: Situation) -> None:
         assert 0.0 < numbers["off_seconds"] < forecast.context.now
         assert numbers["best"]["of_none"] < 1.0
         assert policy.estimates()["planned"] == pytest.approx(
-            policy.estimates()["no_speculation"], rel=0.02
+            policy.estimates()["no_speculation"], rel=0.04
         )
     elif wanted is Situation.STEADY:
         assert policy.estimates()["planned"] > 1.2 * policy.estimates()["no_speculation"]
