@@ -14,8 +14,8 @@ from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.step import Capability, Level, Mode
 from tests import steps
+from tests.measured_steps import step as measured
 from tests.policies.planning.test_step_forecast import context as step_context
-from tests.policies.step_time.measured_steps import step as measured
 
 FIXED = Capability(level=Level.FULL, max_draft_tokens=4, depth_follows=False, cold_off=True)
 

@@ -17,8 +17,8 @@ from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.step import FinishedStep, SpecPlan, StepContext
 from tests import steps
+from tests.measured_steps import step as timed_step
 from tests.policies.planning.test_step_forecast import FULL, context
-from tests.policies.step_time.measured_steps import step as timed_step
 
 
 def scenario(concurrency: int, auc: float | None = 0.85, **engine: Any) -> Scenario:

@@ -13,8 +13,8 @@ from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.planning.exploration import first_k
 from adaptive_spec.policies.planning.tpot_targets import OUT_OF_REACH
 from adaptive_spec.step import Capability, FinishedStep, Kind, Level, Mode, SpecPlan
+from tests.measured_steps import step
 from tests.policies.planning.test_step_forecast import FULL, context
-from tests.policies.step_time.measured_steps import step
 
 BATCH = 4
 

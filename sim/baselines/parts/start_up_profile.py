@@ -1,7 +1,7 @@
 """Step times for baselines that profile the engine before they serve.
 
 With a cost profile the times are known from the start. Otherwise they are learned from running
-steps (`policies.step_time.model`), and upstream's start-up measurements happen when a load first
+steps (`fitted_step_times`), and upstream's start-up measurements happen when a load first
 occurs: `unmeasured` returns the next K to run for some steps.
 """
 
@@ -12,13 +12,14 @@ from collections.abc import Callable
 import numpy as np
 
 from adaptive_spec.policies.cost_profile import load_profile
-from adaptive_spec.policies.kernels import load_kernels
-from adaptive_spec.policies.step_time.model import UNSURE, CostModel
 from adaptive_spec.policy_helpers import load_bin
+from adaptive_spec.sim.baselines.parts.fitted_step_times import FittedStepTimes
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
 _ATTEMPTS = 12
 """Most steps that try a K at a load."""
+UNSURE = 0.05
+"""Standard deviation of a step time, relative to others, from where it counts as unknown."""
 _ROOM = 0.75
 """Least fraction of requests with room for a K that is tried."""
 
@@ -33,17 +34,16 @@ class StartUpProfile:
     """
 
     def __init__(self, path: str | None) -> None:
-        load_kernels()
         self.profile = None if path is None else load_profile(path)
         self._capability: Capability | None = None
-        self._cost: CostModel | None = None
+        self._cost: FittedStepTimes | None = None
         self._untimed = UntimedDepths(_ATTEMPTS)
 
     def start(self, capability: Capability) -> None:
         """Set the engine's capability before the first plan. Further calls do nothing."""
         if self._capability is None:
             self._capability = capability
-            self._cost = CostModel(capability, self.profile)
+            self._cost = FittedStepTimes(capability, self.profile)
 
     @property
     def ready(self) -> bool:
@@ -122,7 +122,10 @@ class UntimedDepths:
         self._changes = 0
 
     def offer(
-        self, cost: CostModel, context: StepContext, worthwhile: Callable[[int], bool] | None = None
+        self,
+        cost: FittedStepTimes,
+        context: StepContext,
+        worthwhile: Callable[[int], bool] | None = None,
     ) -> int | None:
         """The K to run, among those `worthwhile`; None if there is none."""
         if self._changes != cost.changes:
@@ -141,7 +144,7 @@ class UntimedDepths:
 
 
 def most_unsure(
-    cost: CostModel, context: StepContext, worthwhile: Callable[[int], bool] = lambda k: True
+    cost: FittedStepTimes, context: StepContext, worthwhile: Callable[[int], bool] = lambda k: True
 ) -> int | None:
     """The K to run so that step times become known; None if all are, within `UNSURE`.
 
@@ -157,7 +160,7 @@ def most_unsure(
     ks = list(capability.uniform_values)
     if not cost.ready:
         return next((k for k in ks if worthwhile(k)), None)
-    seconds, covariance, _ = cost.goodput_covariance(
+    covariance, noise = cost.covariance(
         context.batch_size,
         int(context.context_tokens.sum()),
         [int(np.minimum(possible, k).sum()) for k in ks],
@@ -165,7 +168,7 @@ def most_unsure(
     )
     relative = covariance - covariance.mean(axis=0)
     unknown = np.diag(relative) - relative.mean(axis=1)
-    told = (relative**2).sum(axis=0) / (np.diag(covariance) + cost.belief.error(seconds, 0.0))
+    told = (relative**2).sum(axis=0) / (np.diag(covariance) + noise)
     asked = [n for n, k in enumerate(ks) if worthwhile(k)]
     if not asked or max(unknown[asked]) <= UNSURE**2:
         return None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.policies.planning.prompt_share import PromptShare
-from tests.policies.step_time.measured_steps import step
+from tests.measured_steps import step
 
 
 def served(steps: int, prompt: int, requests: int = 400) -> PromptShare:

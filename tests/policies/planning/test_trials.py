@@ -21,8 +21,8 @@ from adaptive_spec.policies.planning.trials import (
 )
 from adaptive_spec.policies.step_time.model import CostModel
 from adaptive_spec.step import Capability, FloatArray, IntArray, Level, StepOutcome
+from tests.measured_steps import step
 from tests.policies.planning.test_step_forecast import FULL, context
-from tests.policies.step_time.measured_steps import step
 from tests.policies.two_forms import agree
 
 KNOWN = np.full(4, 10_000)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from adaptive_spec.policies.step_time.model import CostModel
-from tests.policies.step_time.measured_steps import FULL, step
+from tests.measured_steps import FULL, step
 
 
 def seconds(k: int) -> float:

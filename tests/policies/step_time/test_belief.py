@@ -18,7 +18,7 @@ from adaptive_spec.policies.step_time.belief import (
     spread_of,
 )
 from adaptive_spec.step import StepOutcome
-from tests.policies.step_time.measured_steps import step
+from tests.measured_steps import step
 from tests.policies.two_forms import agree
 
 NOISE = 0.03

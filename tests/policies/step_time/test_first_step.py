@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adaptive_spec.policies.step_time.model import CostModel
-from tests.policies.step_time.measured_steps import FULL, step
+from tests.measured_steps import FULL, step
 
 
 def test_one_step_tells_that_deep_drafts_of_a_large_batch_are_dear() -> None:

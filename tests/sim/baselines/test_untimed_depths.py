@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.sim.baselines.parts.fitted_step_times import FittedStepTimes
 from adaptive_spec.sim.baselines.parts.start_up_profile import UntimedDepths, most_unsure
-from tests.policies.step_time.measured_steps import FULL, decoding, step
-from tests.policies.step_time.test_model import truth
+from tests.measured_steps import FULL, decoding, step
+from tests.sim.baselines.test_fitted_step_times import train, truth
 
-COST = CostModel(FULL)
+COST = FittedStepTimes(FULL)
 """Nothing was ever run, so that every K stays unknown."""
 
 
@@ -35,7 +35,7 @@ def test_a_k_that_is_not_worthwhile_is_passed_over_and_loses_no_attempt() -> Non
     assert untimed.offer(COST, decoding(4)) == 0
 
 
-def measured(model: CostModel, batch: int) -> list[int]:
+def measured(model: FittedStepTimes, batch: int) -> list[int]:
     """The K run at a load until the step time of each is known."""
     seen = []
     while (k := most_unsure(model, decoding(batch))) is not None:
@@ -46,7 +46,7 @@ def measured(model: CostModel, batch: int) -> list[int]:
 
 
 def test_a_load_is_measured_until_each_step_time_is_known() -> None:
-    model = CostModel(FULL)
+    model = FittedStepTimes(FULL)
     first, other = measured(model, 3), measured(model, 12)
     assert 0 in first
     assert max(first) >= 3
@@ -59,8 +59,18 @@ def test_a_load_is_measured_until_each_step_time_is_known() -> None:
 
 
 def test_a_k_that_is_not_worthwhile_is_never_measured() -> None:
-    model = CostModel(FULL)
+    model = FittedStepTimes(FULL)
     assert most_unsure(model, decoding(3), lambda k: k > 4) == 5
     model.learn_step_time(step(3, 2, 2, truth(3, 2, 2)))
     assert most_unsure(model, decoding(3), lambda k: k > 4) in (5, 6)
     assert most_unsure(model, decoding(3), lambda k: False) is None
+
+
+def test_after_a_change_of_step_times_every_k_is_offered_anew() -> None:
+    model, untimed = FittedStepTimes(FULL), UntimedDepths(1)
+    train(model, 4, [0, 1, 3, 6], 100)
+    assert untimed.offer(model, decoding(4)) is None
+    for _ in range(40):
+        model.learn_step_time(step(4, 3, 3, 10.0 * truth(4, 3, 3)))
+    assert model.changes == 1
+    assert untimed.offer(model, decoding(4)) is not None
