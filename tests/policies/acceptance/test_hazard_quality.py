@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Level, build_policy
+from adaptive_spec import build_policy
 from adaptive_spec.errors import PolicyError
 from adaptive_spec.operation.status import figures_of
 from adaptive_spec.policies.acceptance.hazard_quality import HazardQuality
 from adaptive_spec.policies.acceptance.model import AcceptanceModel
+from adaptive_spec.testing import finished_step
+from tests import steps as made
 
 BATCH, KMAX = 32, 3
 
@@ -112,15 +114,17 @@ def test_it_tells_what_a_signal_is_worth() -> None:
     assert found["confidence"]["auc"] > 0.7
 
 
-def test_a_status_shows_the_quality_of_policies_that_tell_it() -> None:
+@pytest.mark.parametrize("name", ["goodput", "goodput2"])
+def test_a_status_shows_the_quality_of_policies_that_tell_it(name: str) -> None:
     class Broken:
         def hazard_quality(self) -> dict[str, Any]:
             raise RuntimeError("no")
 
-    policy: Any = build_policy("goodput", {}, seed=0)
+    policy: Any = build_policy(name, {}, seed=0)
     assert figures_of(policy, "hazard_quality") == {}
-    policy._start(Capability(level=Level.FULL, max_draft_tokens=2))
-    policy.acceptance.model.learn_outcomes(np.arange(2), np.array([2, 2]), np.array([1, 2]))
+    context = made.context(2, made.full(2))
+    outcome = made.outcome(context, [2, 2], [1, 2])
+    policy.observe(finished_step(context, policy.plan(context), outcome))
     assert figures_of(policy, "hazard_quality")["history"]["observations"] == 4.0
     assert figures_of(build_policy("static"), "hazard_quality") == {}
     with pytest.raises(PolicyError, match="RuntimeError: no"):
