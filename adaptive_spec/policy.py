@@ -46,10 +46,13 @@ REMOVED = {
     "disco": "hf_confidence",
     "dsde": "hf_heuristic",
     "dspark": "vllm_adaptive_verification",
+    "linucb": "bandit, or goodput",
     "specdec_plus_plus": "hf_confidence",
     "svip": "llama_p_min",
+    "thompson": "bandit, or goodput",
+    "ucb": "bandit, or goodput",
 }
-"""Baselines removed in 0.2, and the nearest that is left. For one release."""
+"""Policies and baselines removed in 0.2, and the nearest that is left. For one release."""
 
 GRANULARITY = {Level.UNIFORM: "L0", Level.VERIFY: "L1", Level.FULL: "L2"}
 """Abbreviations of the capability levels in tables."""

@@ -1,6 +1,6 @@
 r"""CPU time of a decision in this working tree over that of a commit, and whether both plan alike.
 
-    python benchmarks/decision_cost.py [--base 0fe5ce79] [--policies goodput,linucb,...] [--json F]
+    python benchmarks/decision_cost.py [--base 0fe5ce79] [--policies goodput,bandit,...] [--json F]
     python benchmarks/decision_cost.py --plans 1000 --base HEAD
 
 Each build runs in a process of its own: the commit from a folder that it is exported to, the
@@ -318,7 +318,7 @@ def main() -> int:
     """Print a line per cell; save JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--base", default="0fe5ce79", help="commit to compare with")
-    parser.add_argument("--policies", default="goodput,linucb,regression,static")
+    parser.add_argument("--policies", default="goodput,bandit,regression,static")
     parser.add_argument("--forms", default="compiled,numpy")
     parser.add_argument("--batches", default="1,16,64,256,1024")
     parser.add_argument("--cases", help=f"of {', '.join(CASES)}; separated by commas")

@@ -8,8 +8,8 @@ One step, read top to bottom:
 4. trial: is a step worth running for what it tells (`planning.trials`)?
 5. plan: the best plan, among the drafts at hand as the acceptance model chooses them.
 
-A finished step goes the other way: acceptance, step times, switch. `goodput`, `regression` and
-`linucb` differ by their acceptance model alone.
+A finished step goes the other way: acceptance, step times, switch. `goodput` and `regression`
+differ by their acceptance model alone.
 """
 
 from __future__ import annotations

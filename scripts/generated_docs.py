@@ -29,6 +29,7 @@ from adaptive_spec.commands.doctor import PolicyReport, installed_policies
 from adaptive_spec.config import Config
 from adaptive_spec.engines.rules import markdown_table
 from adaptive_spec.operation import metrics
+from adaptive_spec.policies.bandit import BanditOptions
 from adaptive_spec.policies.goodput import GoodputOptions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +53,7 @@ def tables() -> dict[str, dict[str, str]]:
         "docs/measured.md": measured,
         "docs/mechanisms.md": real_text.tables(real_text.published()),
         "docs/policies.md": {
+            "bandit": config_table(BanditOptions, "options."),
             "baselines": baseline_table(),
             "goodput": config_table(GoodputOptions, "options."),
             "policies": policy_table(),

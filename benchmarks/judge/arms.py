@@ -91,10 +91,9 @@ _POLICIES = {
     "one-k": Arm("one-k", "one K per batch", policy="goodput", graphs=Graphs(kind="uniform")),
     LADDER: Arm(LADDER, "one K per batch, of the ladder", policy="goodput"),
     "no-cold": Arm("no-cold", "without OFF-cold", policy="goodput", capability={"cold_off": False}),
-    "linucb": Arm("linucb", "policy linucb", policy="linucb"),
+    "bandit": Arm("bandit", "policy bandit", policy="bandit"),
     "both": Arm("both", "two sources", policy="goodput", second_source=True),
     "regression": Arm("regression", "policy regression", policy="regression"),
-    "thompson": Arm("thompson", "policy thompson", policy="thompson"),
     "off": Arm("off", "adaptive-spec, switched off", policy="off", again=False),
     TIERS: Arm(TIERS, "SGLang's tiers", policy=_SGLANG, options=_TIERS, again=False),
 }
@@ -105,7 +104,7 @@ def parse_arm(name: str) -> Arm:
 
     ``none``, ``k0`` and up (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
     ``fixed0`` and up (the same by adaptive-spec), ``off``, ``goodput``, ``history``, ``one-k``,
-    ``ladder``, ``no-cold``, ``both``, ``linucb``, ``regression``, ``thompson``, ``sglang-tiers``,
+    ``ladder``, ``no-cold``, ``both``, ``bandit``, ``regression``, ``sglang-tiers``,
     ``oracle``; on SGLang's scheduler ``sglang-rule`` and ``sglang-list``; and ``policy:NAME`` or
     ``policy:NAME={options as JSON}``.
 

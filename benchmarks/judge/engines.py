@@ -146,7 +146,7 @@ def has_arm(engine: Name, name: str) -> bool:
     return own or name in _PLAIN or name.startswith("policy:") or parse_arm(name).k is not None
 
 
-_PLAIN = (NONE, "goodput", "linucb", "regression", "thompson")
+_PLAIN = (NONE, "goodput", "bandit", "regression")
 
 
 def write_model(folder: Path, layers: int, **fields: Any) -> Path:

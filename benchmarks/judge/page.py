@@ -22,9 +22,8 @@ ABLATIONS = (
     "one-k",
     "ladder",
     "no-cold",
-    "linucb",
+    "bandit",
     "regression",
-    "thompson",
     "both",
     "oracle",
 )

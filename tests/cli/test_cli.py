@@ -14,7 +14,7 @@ from adaptive_spec.commands.demo import MODELS, SCRIPT, demo_script
 from adaptive_spec.errors import AdaptiveSpecError
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
-OURS = [*("goodput", "goodput2", "linucb", "off", "regression", "static", "thompson", "ucb")]
+OURS = ["bandit", "goodput", "goodput2", "off", "regression", "static"]
 BASELINES = [
     *("acceptance_adaptive_k", "arctic_suffix", "banditspec_exp3", "banditspec_ucb"),
     *("batch_table", "cascade", "hf_confidence", "hf_heuristic", "llama_p_min", "lookup_rule"),

@@ -43,9 +43,8 @@ HINTS: tuple[dict[str, Any], ...] = (
 SWITCHES: tuple[dict[str, Any], ...] = (
     {"mode": "on", "policy": "goodput"},
     {"mode": "on", "policy": "static", "options": {"k": 3}},
-    {"mode": "on", "policy": "ucb"},
+    {"mode": "on", "policy": "bandit"},
     {"mode": "on", "policy": "off"},
-    {"mode": "on", "policy": "thompson"},
     {"mode": "shadow"},
     {"mode": "off"},
 )

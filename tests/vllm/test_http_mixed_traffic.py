@@ -24,7 +24,7 @@ SWITCHES: tuple[dict[str, Any], ...] = (
     {"mode": "on", "policy": "goodput"},
     {"mode": "on", "policy": "static", "options": {"k": 3}},
     {"mode": "on", "policy": "off"},
-    {"mode": "on", "policy": "ucb"},
+    {"mode": "on", "policy": "bandit"},
     {"mode": "shadow"},
     {"mode": "off"},
 )

@@ -1,0 +1,238 @@
+"""`bandit`: one K by load, in closed loops whose truth is known, and step by step."""
+
+import json
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from adaptive_spec.controller.steps_in_flight import finished_step
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.bandit import HOLD, MIXED, BanditPolicy
+from adaptive_spec.policy import build_policy
+from adaptive_spec.step import Capability, Level, Mode, SpecPlan
+from tests import steps
+from tests.policies.closed_loop import GPU, LAPTOP, alike, run
+
+KMAX = 4
+FULL = Capability(level=Level.FULL, max_draft_tokens=KMAX)
+
+
+def bandit(seed: int = 0, **options: Any) -> BanditPolicy:
+    policy = build_policy("adaptive_spec.policies.bandit:BanditPolicy", options, seed=seed)
+    assert isinstance(policy, BanditPolicy)
+    return policy
+
+
+def speed(policy, hazard: float, count: int = 500, **options) -> float:
+    def hazards(random: np.random.Generator) -> np.ndarray:
+        return alike(hazard)(random)[:KMAX]
+
+    fields = {"machine": GPU, "concurrency": 16, "warmup": 250, **options}
+    return run(policy, hazards=hazards, steps=count, kmax=KMAX, **fields).tokens_per_second
+
+
+@cache
+def best_fixed(hazard: float, **options) -> float:
+    found = [speed(build_policy("static", {"k": k}), hazard, **options) for k in range(KMAX + 1)]
+    return max(found)
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize(("hazard", "machine"), [(0.85, GPU), (0.05, LAPTOP)])
+def test_it_comes_close_to_the_best_fixed_k(level: Level, hazard: float, machine) -> None:
+    """All drafts pay at .85, none do at .05."""
+    found = speed(bandit(), hazard, level=level, machine=machine)
+    assert found >= 0.95 * best_fixed(hazard, level=level, machine=machine)
+
+
+def test_what_has_faded_does_not_hold_it_back() -> None:
+    policy = bandit(discount=0.99)
+    speed(policy, 0.9, 600, machine=LAPTOP)
+    after = speed(policy, 0.05, 300, warmup=300, seed=1, machine=LAPTOP)
+    assert after >= 0.85 * best_fixed(0.05, machine=LAPTOP)
+
+
+def test_clients_who_opted_out_change_nothing_for_others() -> None:
+    """Without them the target's own tokens of 12 requests would hide what K brings."""
+    reached = speed(bandit(), 0.85, opted_out=12)
+    best = speed(build_policy("static", {"k": KMAX}), 0.85, opted_out=12)
+    assert reached >= 0.93 * best
+
+
+def rate(k: int, best: int) -> float:
+    """Tokens per second of a request at K."""
+    return 100.0 - 10.0 * abs(k - best)
+
+
+def step_once(
+    policy: BanditPolicy, number: int, best: int, batch: int = 4, ran: int | None = None, **changes
+) -> SpecPlan:
+    """One step in which K brings `rate`; its drafts are all accepted."""
+    capability = changes.pop("capability", FULL)
+    fields = {"draft_available": capability.max_draft_tokens} | changes.pop("context", {})
+    context = steps.context(batch, capability, step=number, **fields)
+    plan = policy.plan(context)
+    verified = plan.verify if ran is None else np.full(batch, ran)
+    k = int(verified.max(initial=0))
+    depth = plan.draft_depth if ran is None else ran
+    fields = {"draft_depth": depth, "seconds": (k + 1) / rate(k, best), "ragged": False}
+    outcome = steps.outcome(context, verified, verified, **(fields | changes))
+    policy.observe(finished_step(context, plan, outcome))
+    return plan
+
+
+def ran(policy: BanditPolicy, count: int, best: int, **options) -> list[int]:
+    """K drafted for in the last quarter of so many steps."""
+    plans = [step_once(policy, n, best, **options) for n in range(count)]
+    return [plan.draft_depth for plan in plans[-count // 4 :]]
+
+
+@pytest.mark.parametrize("best", range(KMAX + 1))
+def test_the_k_that_brings_the_most_is_found(best: int) -> None:
+    found = ran(bandit(), 600, best)
+    assert found.count(best) >= 0.9 * len(found)
+
+
+def test_each_load_has_its_own_k() -> None:
+    policy = bandit()
+    for _ in range(2):
+        for batch, best in ((2, 4), (100, 0)):
+            found = ran(policy, 400, best, batch=batch)
+            assert found.count(best) >= 0.8 * len(found), batch
+
+
+def test_a_new_load_begins_with_what_the_nearest_has_shown() -> None:
+    policy = bandit()
+    ran(policy, 600, 3, batch=8)
+    assert set(ran(policy, 2 * HOLD, 3, batch=16)) <= {2, 3, 4}
+
+
+def test_it_begins_with_the_engines_own_k() -> None:
+    plan = bandit().plan(steps.context(4, FULL, engine_k=2))
+    assert plan.draft_depth == 2
+    assert plan.measures
+
+
+def test_only_k_of_a_ladder_run() -> None:
+    ladder = Capability(level=Level.UNIFORM, max_draft_tokens=KMAX, ladder=(1, 4))
+    policy = bandit()
+    assert {step_once(policy, n, 1, capability=ladder).draft_depth for n in range(200)} == {1, 4}
+
+
+@pytest.mark.parametrize("cold_off", [False, True])
+def test_without_drafts_the_drafter_stays_warm(cold_off: bool) -> None:
+    capability = Capability(level=Level.FULL, max_draft_tokens=KMAX, cold_off=cold_off)
+    policy = bandit()
+    plans = [step_once(policy, n, 0, capability=capability) for n in range(300)]
+    assert plans[-1].draft_depth == 0
+    modes = {plan.mode for plan in plans}
+    assert modes == {Mode.ON, Mode.OFF_WARM}
+
+
+def test_the_step_of_a_change_does_not_count() -> None:
+    """It verifies what the K before has drafted, and drafts another K."""
+    policy = bandit(seed=3)
+    seen = [step_once(policy, n, 2) for n in range(100)]
+    for before, plan in pairwise(seen):
+        assert (plan.memo is None) == (plan.draft_depth != before.draft_depth)
+        assert plan.verify.tolist() == [before.draft_depth] * 4
+
+
+def test_what_another_plan_ran_counts_for_its_k() -> None:
+    """As in shadow mode: the engine's own K = 3 runs."""
+    policy = bandit()
+    for number in range(40):
+        step_once(policy, number, 3, ran=3)
+    (shown,) = policy.state()["shown"]
+    assert np.flatnonzero(shown[0]).tolist() == [3]
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1.0, 0.0])
+def test_a_step_that_was_not_timed_does_not_count(seconds: float) -> None:
+    policy = bandit()
+    for number in range(10):
+        step_once(policy, number, 3, seconds=seconds)
+    assert policy.state()["loads"] == []
+
+
+def test_where_all_have_opted_out_nothing_is_learned() -> None:
+    policy = bandit()
+    for number in range(10):
+        step_once(policy, number, 3, context={"opted_out": np.ones(4, dtype=np.bool_)})
+    assert policy.state()["loads"] == []
+
+
+def test_steps_with_prompts_count_where_there_are_no_others() -> None:
+    policy = bandit()
+    for number in range(MIXED):
+        step_once(policy, number, 3, prefill_tokens=100)
+    assert policy.state()["loads"] == []
+    step_once(policy, MIXED, 3, prefill_tokens=100)
+    assert policy.state()["loads"] == [2]
+
+
+def test_one_odd_step_counts_little() -> None:
+    policy = bandit()
+    ran(policy, 600, 2)
+    step_once(policy, 600, 2, seconds=1e9)
+    found = ran(policy, 80, 2)
+    assert found.count(2) >= 0.8 * len(found)
+
+
+def test_what_was_learned_goes_on_after_a_restart() -> None:
+    policy = bandit()
+    ran(policy, 600, 3)
+    saved = json.loads(msgspec.json.encode(policy.state()))
+    after = bandit(seed=1)
+    after.restore(saved)
+    assert after.state() == saved
+    assert set(ran(after, 2 * HOLD, 3)) <= {2, 3, 4}
+
+
+def test_a_state_of_other_k_is_refused_and_learning_starts_over() -> None:
+    policy = bandit()
+    ran(policy, 40, 3)
+    saved = policy.state()
+    other = Capability(level=Level.FULL, max_draft_tokens=2)
+    begun, fresh = bandit(), bandit()
+    step_once(begun, 0, 1, capability=other)
+    with pytest.raises(PolicyError, match="the engine's are"):
+        begun.restore(saved)
+    fresh.restore(saved)
+    with pytest.raises(PolicyError, match="of another K"):
+        step_once(fresh, 0, 1, capability=other)
+    assert step_once(fresh, 1, 1, capability=other).draft_depth <= 2
+
+
+def test_a_state_from_before_the_first_step_is_taken_up() -> None:
+    begun = bandit()
+    ran(begun, 40, 3)
+    for state in ({}, bandit().state()):
+        begun.restore(state)
+        step_once(begun, 41, 3)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ((0, 0), -1.0),
+        ((1, 2), float("nan")),
+        ((2, 1), float("inf")),
+        ((2, 1), 1e10),
+        ((3, 0), 0.0),
+        ((3, 4), float("nan")),
+    ],
+)
+def test_a_state_beyond_what_steps_can_show_is_refused(
+    place: tuple[int, int], value: float
+) -> None:
+    policy = bandit()
+    ran(policy, 40, 3)
+    state = policy.state()
+    state["shown"][0][place[0]][place[1]] = value
+    with pytest.raises(PolicyError, match="not finite, or beyond"):
+        bandit().restore(state)
