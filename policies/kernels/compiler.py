@@ -23,18 +23,17 @@ def compile_loop(loop: Callable[..., Any], signature: str) -> Callable[..., Any]
     """Return the loop compiled for these types, from the disk cache if possible."""
     import numba
 
-    called = _called(loop)
     folder = cache_folder()
     if folder is not None:
         before = numba.config.CACHE_DIR
         try:
-            numba.config.CACHE_DIR = str(folder / _source_digest(loop, *called.values()))
-            return _compiled(_calling(loop, called), signature, cache=True)
+            numba.config.CACHE_DIR = str(folder / _source_digest(*_reached(loop)))
+            return _compiled(_linked(loop), signature, cache=True)
         except Exception as error:  # a cache that cannot be read or written is no reason to fail
             _LOG.debug("adaptive_spec: compiling without the disk cache: %s", error)
         finally:
             numba.config.CACHE_DIR = before
-    return _compiled(_calling(loop, called), signature, cache=False)
+    return _compiled(_linked(loop), signature, cache=False)
 
 
 def _compiled(loop: Callable[..., Any], signature: str, *, cache: bool) -> Callable[..., Any]:
@@ -52,20 +51,21 @@ def _called(loop: Any) -> dict[str, Any]:
     return {name: value.loop for name, value in values.items() if hasattr(value, "reference")}
 
 
-def _calling(loop: Any, called: dict[str, Any]) -> Callable[..., Any]:
-    """Return the loop with these loops in place of the kernels that it calls."""
-    for each in called.values():
-        _make_callable(each)
-    if not called:
-        return loop  # type: ignore[no-any-return]
-    return FunctionType(loop.__code__, {**loop.__globals__, **called}, loop.__name__)
+def _reached(loop: Any) -> set[Any]:
+    """A loop, and all that it and those call."""
+    return {loop}.union(*map(_reached, _called(loop).values()))
 
 
 @functools.cache
-def _make_callable(loop: Callable[..., Any]) -> None:
+def _linked(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the loop with the loops of kernels in place of the kernels that it calls."""
     from numba.extending import register_jitable
 
+    called = {name: _linked(inner) for name, inner in _called(loop).items()}
+    if called:
+        loop = FunctionType(loop.__code__, {**loop.__globals__, **called}, loop.__name__)
     register_jitable(loop)
+    return loop
 
 
 def _source_digest(*loops: Any) -> str:

@@ -28,7 +28,7 @@ from adaptive_spec.per_request import floats
 from adaptive_spec.policies.kernels import INTS, kernel_of_kernels
 from adaptive_spec.policies.two_beliefs.gaussian import (
     SavedGaussian,
-    after_information,
+    inform,
     saved_gaussian,
 )
 from adaptive_spec.step import FloatArray, IntArray
@@ -128,6 +128,80 @@ def learn_outcomes(
     return slopes
 
 
+@kernel_of_kernels(
+    "void(float64[::1], float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1],"
+    " float64[::1], float64[:, ::1])"
+)
+def learn_positions(
+    mean: FloatArray,
+    covariance: FloatArray,
+    prior: FloatArray,
+    sums: FloatArray,
+    variances: FloatArray,
+    curvature: FloatArray,
+    slopes: FloatArray,
+) -> None:
+    """Learn b and the variances of the effects from what `learn_outcomes` has summed. In place.
+
+    Args:
+        mean: [Kmax] of b.
+        covariance: [Kmax, Kmax] of b.
+        prior: [Kmax, Kmax]
+        sums: [4, Kmax]
+        variances: [2] of the effects.
+        curvature: [2] known of the logarithms of the variances.
+        slopes: [2, 2]
+    """
+    kmax = len(mean)
+    total, off = 0.0, 0.0
+    for j in range(kmax):
+        off += sums[0, j]
+        total += sums[1, j]
+    alike = 1.0 + ALIKE * total + off * off / max(9.0 * total, 1.0)
+    information = np.empty(kmax)
+    for j in range(kmax):
+        # Information of a step that was far off is more than at the belief's own hazard.
+        information[j] = (sums[1, j] + 0.25 * abs(sums[0, j])) / alike
+        for k in range(kmax):
+            covariance[j, k] += DRIFT * prior[j, k]
+    inform(covariance, information)
+    for j in range(kmax):
+        for k in range(kmax):
+            mean[j] += covariance[j, k] * sums[0, k] / alike
+    for e in range(len(variances)):
+        curvature[e] = min(curvature[e], 100.0) + slopes[1, e]
+        moved = math.exp(slopes[0, e] / (curvature[e] + abs(slopes[0, e])))
+        variances[e] = min(max(variances[e] * moved, 0.02), 3.0)
+
+
+@kernel_of_kernels("float64(float64[::1], float64[:, ::1], float64, float64[::1], float64[::1])")
+def saved_by_drafts(
+    mean: FloatArray,
+    covariance: FloatArray,
+    flat: float,
+    verify: FloatArray,
+    drafting: FloatArray,
+) -> float:
+    """Return the share of time that drafts save, if they are as good as one may hope.
+
+    That is a standard deviation of b above its mean.
+
+    Args:
+        mean: [Kmax] of b.
+        covariance: [Kmax, Kmax] of b.
+        flat: factor of a logit.
+        verify: [Kmax + 1] time with that many drafts for each request.
+        drafting: [Kmax + 1] time of drafting them; left out at 0, where no drafter runs.
+    """
+    reached, tokens, least = 1.0, 1.0, verify[0]
+    for j in range(len(mean)):
+        logit = flat * (mean[j] + math.sqrt(covariance[j, j]))
+        reached *= min(max(1.0 / (1.0 + math.exp(-logit)), LEAST_HAZARD), MOST_HAZARD)
+        tokens += reached
+        least = min(least, (verify[j + 1] + drafting[j + 1]) / tokens)
+    return 1.0 - float(least / verify[0])
+
+
 class SavedAcceptance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Belief about acceptance as JSON, single requests left out.
 
@@ -197,19 +271,15 @@ class Acceptance:
             known = logits * self.flat
         else:
             known = np.where(np.isnan(z), logits * self.flat, logits + self.weight * z)
-        hazard: FloatArray = np.clip(1.0 / (1.0 + np.exp(-known)), LEAST_HAZARD, MOST_HAZARD)
-        return hazard
+        hazard = np.maximum(1.0 / (1.0 + np.exp(-known)), LEAST_HAZARD)
+        bounded: FloatArray = np.minimum(hazard, MOST_HAZARD)
+        return bounded
 
     def survival(self, logits: FloatArray, z: FloatArray | None = None) -> FloatArray:
         """Return the probability [Kmax, B] that all drafts up to a position are accepted."""
         hazard = self.hazard(logits, z)
         survival: FloatArray = np.multiply.accumulate(hazard, axis=0).astype(np.float64, copy=False)
         return survival
-
-    def hopeful(self) -> FloatArray:
-        """Return the survival [Kmax] of an average request, a standard deviation above the mean."""
-        logits = self.mean + np.sqrt(np.diag(self.covariance))
-        return self.survival(logits[:, None])[:, 0]
 
     def signal(self, confidence: FloatArray) -> FloatArray:
         """Return z [Kmax, B] of confidences [B, Kmax].
@@ -249,33 +319,15 @@ class Acceptance:
             _NOTHING if z is None else z,
             sums,
         )
-        residual, information, by_z, about_w = sums
-        total, off = float(information.sum()), float(residual.sum())
-        alike = 1.0 + ALIKE * total + off * off / max(9.0 * total, 1.0)
-        residual, information = residual / alike, information / alike
-        # Information of a step that was far off is more than at the belief's own hazard.
-        information = information + 0.25 * np.abs(residual)
-        self.covariance = after_information(self.covariance + DRIFT * self.prior, information)
-        self.mean = self.mean + self.covariance @ residual
-        self._curvature = np.minimum(self._curvature, 100.0) + slopes[1]
-        moved = np.exp(slopes[0] / (self._curvature + np.abs(slopes[0])))
-        self.variances = np.clip(self.variances * moved, 0.02, 3.0)
+        learn_positions(
+            self.mean, self.covariance, self.prior, sums, self.variances, self._curvature, slopes
+        )
         if z is not None:
-            self._weight_information = min(self._weight_information, 1000.0) + float(about_w.sum())
-            moved_w = self.weight + float(by_z.sum()) / self._weight_information
+            self._weight_information = min(self._weight_information, 1000.0) + float(sums[3].sum())
+            moved_w = self.weight + float(sums[2].sum()) / self._weight_information
             self.weight = min(max(moved_w, 0.0), 4.0)
             self._shown += int(np.isfinite(z).sum())
             self._follow_signal(z)
-
-    def after_trial(self, covariance: FloatArray, information: FloatArray) -> FloatArray:
-        """Return the covariance after a step's outcomes [..., Kmax], which are alike."""
-        alike = 1.0 + ALIKE * information.sum(axis=-1, keepdims=True)
-        return after_information(covariance, information / alike)
-
-    def fades(self, slopes: FloatArray) -> FloatArray:
-        """Return [A] the variance that slopes [A, Kmax] of b gain in a step."""
-        drift: FloatArray = DRIFT * np.einsum("aj,jk,ak->a", slopes, self.prior, slopes)
-        return drift
 
     def widen(self) -> None:
         """Trust the past no more than before anything was seen, but keep its mean."""

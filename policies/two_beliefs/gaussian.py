@@ -72,11 +72,21 @@ def likeliest_nonnegative(mean: FloatArray, covariance: FloatArray) -> FloatArra
     return found
 
 
-def after_information(covariance: FloatArray, information: FloatArray) -> FloatArray:
-    """Return the covariance [..., P, P] after Fisher information [..., P]."""
-    spread = np.eye(covariance.shape[-1]) + covariance * information[..., None, :]
-    left: FloatArray = np.linalg.solve(spread, covariance).astype(np.float64, copy=False)
-    return left
+@kernel_of_kernels("void(float64[:, ::1], float64[::1])")
+def inform(covariance: FloatArray, information: FloatArray) -> None:
+    """Condition a covariance [P, P] on independent Fisher information [P] of each entry. In place.
+
+    Each entry is one observation of it, so that (P^-1 + diag(information))^-1 comes without an
+    inverse.
+    """
+    size = len(covariance)
+    for p in range(size):
+        if information[p] > 0.0:
+            column = covariance[:, p].copy()
+            gain = information[p] / (1.0 + information[p] * column[p])
+            for q in range(size):
+                for r in range(size):
+                    covariance[q, r] -= gain * column[q] * column[r]
 
 
 class SavedGaussian(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

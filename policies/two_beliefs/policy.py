@@ -30,7 +30,12 @@ from adaptive_spec.policies.planning.planner import Ahead, plan_step, value_of
 from adaptive_spec.policies.planning.shared_k import plan_with_shared_k
 from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_price
 from adaptive_spec.policies.planning.tpot_targets import TpotTargets
-from adaptive_spec.policies.two_beliefs.acceptance import PRIOR_HAZARD, Acceptance, SavedAcceptance
+from adaptive_spec.policies.two_beliefs.acceptance import (
+    PRIOR_HAZARD,
+    Acceptance,
+    SavedAcceptance,
+    saved_by_drafts,
+)
 from adaptive_spec.policies.two_beliefs.figures import Figures
 from adaptive_spec.policies.two_beliefs.optional.cold_trial import ColdTrial
 from adaptive_spec.policies.two_beliefs.optional.profile_prior import prior_of_profile
@@ -215,11 +220,12 @@ class Goodput2Policy:
             return 0.0
         batch = (alive + 1) // 2
         total = int(context.context_tokens.sum()) * batch // context.batch_size
-        verify, drafting = self.times.curves(batch, total)
-        seconds = verify[::batch] + drafting
-        seconds[0] = verify[0]  # without the drafter
-        pace = seconds / np.cumsum(np.append(1.0, self.acceptance.hopeful()))
-        return 1.0 - float(pace.min() / pace[0])
+        return saved_by_drafts(
+            self.acceptance.mean,
+            self.acceptance.covariance,
+            self.acceptance.flat,
+            *self.times.uniform_curves(batch, total),
+        )
 
     def _decide(
         self,

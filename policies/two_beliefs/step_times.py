@@ -123,6 +123,70 @@ def prior_covariance(batch: float, context: float, kmax: int, penalty: float) ->
     return SHARE**2 * covariance
 
 
+@kernel_of_kernels("float64(float64[::1], float64)")
+def padded_size(buckets: FloatArray, tokens: float) -> float:
+    """Return the tokens that run: the captured size of `buckets` [n], if one is large enough."""
+    place = np.searchsorted(buckets, tokens)
+    return float(buckets[place]) if place < len(buckets) else tokens
+
+
+@kernel_of_kernels(
+    "void(float64[:, ::1], float64[::1], float64, float64[::1], float64, float64[::1], float64)"
+)
+def fill_rows(
+    x: FloatArray,
+    buckets: FloatArray,
+    batch: float,
+    tokens: FloatArray,
+    context: float,
+    passes: FloatArray,
+    prefill: float,
+) -> None:
+    """Overwrite x [A, P] with the features of steps that are not ragged.
+
+    Args:
+        x: [A, P]
+        buckets: [n] captured sizes, ascending.
+        batch: B.
+        tokens: [A] N.
+        context: tokens.
+        passes: [A] D.
+        prefill: prompt tokens.
+    """
+    last = len(KNOTS) - 1
+    for a in range(len(x)):
+        run = padded_size(buckets, tokens[a])
+        x[a, 0] = 1.0
+        for s in range(last):
+            x[a, 1 + s] = min(max((run - KNOTS[s]) / _WIDTHS[s], 0.0), 1.0)
+        x[a, 1 + last] = max((run - KNOTS[last]) / _WIDTHS[last], 0.0)
+        some = 1.0 if tokens[a] > batch else 0.0
+        x[a, REQUEST], x[a, CONTEXT], x[a, PREFILL] = batch, context, prefill
+        x[a, PASSES], x[a, PASS_REQUEST] = passes[a], passes[a] * batch
+        x[a, ANY], x[a, ANY_CONTEXT], x[a, RAGGED] = some, some * context, 0.0
+        x[a, TILES] = math.floor((run - 1.0) / TILE)
+
+
+@kernel_of_kernels("float64[::1](float64[::1], float64[::1], float64, float64)")
+def verify_times(c: FloatArray, tokens: FloatArray, batch: float, context: float) -> FloatArray:
+    """Return the verify time [n] of ascending tokens [n] that run; the first has no drafts."""
+    found = np.empty(len(tokens))
+    last = len(KNOTS) - 1
+    segment, height = 0, 0.0  # of the time at the segment's begin
+    common = c[0] + c[REQUEST] * batch + c[CONTEXT] * context
+    for n in range(len(tokens)):
+        while segment < last and tokens[n] >= KNOTS[segment + 1]:
+            height += c[1 + segment]
+            segment += 1
+        inside = max((tokens[n] - KNOTS[segment]) / _WIDTHS[segment], 0.0)
+        time = common + height + c[1 + segment] * inside
+        time += c[TILES] * math.floor((tokens[n] - 1.0) / TILE)
+        if n:
+            time += c[ANY] + c[ANY_CONTEXT] * context
+        found[n] = max(time, 0.05)
+    return found
+
+
 @kernel_of_kernels(
     "float64(float64[::1], float64[:, ::1], float64[:, ::1], float64[::1], boolean[::1], float64)"
 )
@@ -170,6 +234,11 @@ def learn_again(
     return score
 
 
+def padded(buckets: FloatArray, tokens: FloatArray) -> FloatArray:
+    """Return the tokens [A] of the captured sizes that run."""
+    return np.array([padded_size(buckets, each) for each in tokens])
+
+
 class SavedStepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Belief about step times as JSON.
 
@@ -204,7 +273,7 @@ class StepTimes:
         self._guess[RAGGED] = capability.ragged_penalty
         self._spreads: dict[tuple[int, int], FloatArray] = {}
         self._padded: dict[int, FloatArray] = {}
-        self._buckets = np.array(capability.token_buckets, dtype=np.float64)
+        self.buckets = np.array(capability.token_buckets, dtype=np.float64)
         self.passes: FloatArray = np.arange(kmax + 1, dtype=np.float64)
         if capability.off_pass:
             self.passes[0] = 1.0 if capability.steers_depth else kmax
@@ -240,35 +309,28 @@ class StepTimes:
             )
         return self._spreads[key]
 
-    def padded(self, tokens: FloatArray) -> FloatArray:
-        """Return the tokens of the captured size that runs."""
-        if not len(self._buckets):
-            return tokens
-        place = np.searchsorted(self._buckets, tokens)
-        sizes = np.append(self._buckets, 0.0)[place]
-        return np.where(place < len(self._buckets), sizes, tokens)
-
     def _tokens_of(self, batch: int) -> FloatArray:
         """Return [B Kmax + 1] tokens that run with 0, 1, ... drafts; some hundred are kept."""
         if batch not in self._padded:
             if len(self._padded) >= 1024:
                 self._padded.clear()
             most = batch * (self._capability.max_draft_tokens + 1)
-            self._padded[batch] = self.padded(np.arange(batch, most + 1, dtype=np.float64))
+            tokens = np.arange(batch, most + 1, dtype=np.float64)
+            self._padded[batch] = padded(self.buckets, tokens)
         return self._padded[batch]
 
     def curves(self, batch: int, context: int) -> tuple[FloatArray, FloatArray]:
         """Return verify time [B Kmax + 1] and draft time [Kmax + 1], in units of `scale`."""
         c = self.coefficients
-        heights = np.concatenate(([0.0], np.cumsum(c[1 : _SEGMENTS + 1])))
-        tokens = self._tokens_of(batch)
-        verify = np.interp(tokens, _ENDS, heights)
-        if tokens[-1] > _ENDS[-1]:
-            verify += np.maximum(tokens - _ENDS[-1], 0.0) * (c[_SEGMENTS] / _WIDTHS[-1])
-        verify += c[TILES] * np.floor((tokens - 1.0) / TILE)
-        verify += c[0] + c[REQUEST] * batch + c[CONTEXT] * context
-        verify[1:] += c[ANY] + c[ANY_CONTEXT] * context
-        return np.maximum(verify, 0.05), self.passes * (c[PASSES] + c[PASS_REQUEST] * batch)
+        verify = verify_times(c, self._tokens_of(batch), float(batch), float(context))
+        return verify, self.passes * (c[PASSES] + c[PASS_REQUEST] * batch)
+
+    def uniform_curves(self, batch: int, context: int) -> tuple[FloatArray, FloatArray]:
+        """Return verify and draft time [Kmax + 1] of K drafts for each request, in units."""
+        c = self.coefficients
+        tokens = np.ascontiguousarray(self._tokens_of(batch)[::batch])
+        verify = verify_times(c, tokens, float(batch), float(context))
+        return verify, self.passes * (c[PASSES] + c[PASS_REQUEST] * batch)
 
     def rows(
         self,
@@ -280,15 +342,9 @@ class StepTimes:
         prefill: int = 0,
     ) -> FloatArray:
         """Return the features [A, P] of steps with these tokens [A] and passes [A]."""
-        x = np.zeros((len(tokens), SIZE))
-        run = self.padded(tokens)[:, None]
-        x[:, 0] = 1.0
-        x[:, 1:_SEGMENTS] = np.clip((run - KNOTS[:-1]) / _WIDTHS[:-1], 0.0, 1.0)
-        x[:, _SEGMENTS] = np.maximum((run[:, 0] - KNOTS[-1]) / _WIDTHS[-1], 0.0)
-        x[:, REQUEST], x[:, CONTEXT], x[:, PREFILL] = batch, context, prefill
-        x[:, PASSES], x[:, PASS_REQUEST], x[:, ANY] = passes, passes * batch, tokens > batch
-        x[:, ANY_CONTEXT] = x[:, ANY] * context
-        x[:, TILES] = np.floor((run[:, 0] - 1.0) / TILE)
+        x = np.empty((len(tokens), SIZE))
+        sizes = float(batch), np.asarray(tokens, dtype=np.float64), float(context)
+        fill_rows(x, self.buckets, *sizes, np.asarray(passes, dtype=np.float64), float(prefill))
         return x
 
     def untimed(self, batch: int) -> FloatArray:
@@ -310,12 +366,6 @@ class StepTimes:
     def jumped(self) -> bool:
         """Return whether all step times have jumped within the last `SETTLING` steps."""
         return self.steps - self._level_jumped < SETTLING
-
-    def fades(self, rows: FloatArray, batch: int, context: int) -> FloatArray:
-        """Return [A] the variance that x'c gains in a step, relative to nothing (units of c)."""
-        spread = self.spread(batch, context)
-        drift: FloatArray = DRIFT * np.einsum("ap,pq,aq->a", rows, spread, rows)
-        return drift
 
     def learn(self, outcome: StepOutcome, *, cold: bool, tried: int | None = None) -> None:
         """Learn from a timed step.
@@ -441,15 +491,9 @@ class StepTimes:
         rate = max(0.02, 1.0 / (4 + self.steps)) * max(share, 0.25)
         self.noise = min(max(self.noise + rate * more, LEAST_NOISE**2), MOST_NOISE)
 
-    def errors(self, seconds: FloatArray, prompts: float) -> FloatArray:
-        """Return the variance [A] with which steps of these times are observed (units^2).
-
-        Args:
-            seconds: [A] expected, in units.
-            prompts: prompt tokens in each.
-        """
-        by_prompts = PROMPT_ERROR * float(self.coefficients[PREFILL]) * prompts
-        return self.noise * seconds**2 + by_prompts**2
+    def prompt_error(self, prompts: float) -> float:
+        """Return the standard deviation (units) of the time of so many prompt tokens in a step."""
+        return PROMPT_ERROR * float(self.coefficients[PREFILL]) * prompts
 
     def prompt_seconds(self, tokens: float) -> float:
         """Return the seconds of prompt tokens in a step."""

@@ -17,10 +17,14 @@ import math
 
 import numpy as np
 
+from adaptive_spec.policies.kernels import INTS, kernel_of_kernels
 from adaptive_spec.policies.planning.planner import Admission
-from adaptive_spec.policies.two_beliefs.acceptance import Acceptance
+from adaptive_spec.policies.two_beliefs.acceptance import ALIKE, Acceptance
+from adaptive_spec.policies.two_beliefs.acceptance import DRIFT as POSITION_DRIFT
+from adaptive_spec.policies.two_beliefs.gaussian import condition, inform
+from adaptive_spec.policies.two_beliefs.step_times import DRIFT as PART_DRIFT
 from adaptive_spec.policies.two_beliefs.step_times import SHARE, StepTimes
-from adaptive_spec.step import FloatArray, StepContext
+from adaptive_spec.step import BoolArray, FloatArray, IntArray, StepContext
 
 EVERY = 4
 """Steps between two searches."""
@@ -31,14 +35,215 @@ LENGTHS = (1.0, 4.0, 16.0)
 FIRST_HORIZON, MOST_HORIZON = 100.0, 500.0
 """Steps for which a result is of use: at first, growing with the steps seen, and at most."""
 
-_erf = np.vectorize(math.erf, otypes=[float])
 
-
-def unit_loss(x: FloatArray) -> FloatArray:
+@kernel_of_kernels("float64(float64)")
+def unit_loss(x: float) -> float:
     """Return phi(x) - x (1 - Phi(x)), at least 0."""
-    loss = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
-    loss -= x * 0.5 * (1.0 - _erf(x / math.sqrt(2.0)))
-    return np.maximum(loss, 0.0)
+    density = math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+    return max(density - x * 0.5 * math.erfc(x / math.sqrt(2.0)), 0.0)
+
+
+@kernel_of_kernels(
+    "float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1],"
+    " float64[::1], float64[:, ::1], float64[:, ::1], float64)"
+)
+def told_by(
+    x: FloatArray,
+    by_b: FloatArray,
+    by_c: FloatArray,
+    information: FloatArray,
+    error: FloatArray,
+    times: FloatArray,
+    positions: FloatArray,
+    n: float,
+) -> FloatArray:
+    """Return [A, A] the variance of the difference of row a that n steps of column e tell.
+
+    The plan, the last row, runs its n steps in any case.
+
+    Args:
+        x: [A, P] features of steps.
+        by_b: [A, Kmax] gradient of the difference to the plan, in b.
+        by_c: [A, P] likewise, in c.
+        information: [A, Kmax] that the outcomes of a step bring.
+        error: [A] variance of a step's time.
+        times: [P, P] covariance of c.
+        positions: [Kmax, Kmax] covariance of b.
+        n: steps.
+    """
+    rows, kmax = information.shape
+    c = times.copy()
+    condition(np.zeros(x.shape[1]), c, x[-1], 0.0, error[-1] / n)
+    b = positions.copy()
+    inform(b, n / (1.0 + ALIKE * n * information[-1].sum()) * information[-1])
+    told = np.empty((rows, rows))
+    side = np.empty(x.shape[1])
+    for e in range(rows):
+        side[:] = 0.0
+        for p in range(len(side)):
+            if x[e, p] != 0.0:
+                for q in range(len(side)):
+                    side[q] += x[e, p] * c[p, q]
+        total = error[e] / n
+        for p in range(len(side)):
+            total += x[e, p] * side[p]
+        for a in range(rows):
+            moved = 0.0
+            for p in range(len(side)):
+                moved += by_c[a, p] * side[p]
+            told[a, e] = moved * moved / total
+        after = b.copy()
+        weight = n / (1.0 + ALIKE * n * information[e].sum())
+        inform(after, weight * information[e])
+        for a in range(rows):
+            for j in range(kmax):
+                for k in range(kmax):
+                    told[a, e] += by_b[a, j] * (b[j, k] - after[j, k]) * by_b[a, k]
+    return told
+
+
+@kernel_of_kernels(
+    "void(float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1],"
+    f" {INTS}, {INTS}, float64[::1], int64[::1])"
+)
+def sum_outcomes(
+    accepted: FloatArray,
+    observed: FloatArray,
+    drafted: FloatArray,
+    tokens: FloatArray,
+    survival: FloatArray,
+    possible: IntArray,
+    verify: IntArray,
+    counted: FloatArray,
+    ks: IntArray,
+) -> None:
+    """Overwrite what steps of each uniform K, and last of the plan, are expected to show.
+
+    Args:
+        accepted: [A, Kmax] drafts by position.
+        observed: [A, Kmax] whose outcome is seen.
+        drafted: [A, Kmax] in all.
+        tokens: [A] emitted.
+        survival: [Kmax, B]
+        possible: [B] drafts that a request may have.
+        verify: [B] the plan.
+        counted: [B] 1 for a request that takes part, else 0.
+        ks: [A - 1] K.
+    """
+    plan = len(ks)
+    for j in range(len(survival)):
+        alone = np.zeros(6)
+        for i in range(len(possible)):
+            reached = survival[j - 1, i] if j else 1.0
+            if j < possible[i]:
+                alone[0] += counted[i] * survival[j, i]
+                alone[1] += counted[i] * reached
+                alone[2] += counted[i]
+            if j < verify[i]:
+                alone[3] += counted[i] * survival[j, i]
+                alone[4] += counted[i] * reached
+                alone[5] += counted[i]
+        for a in range(plan):
+            use = 1.0 if j < ks[a] else 0.0
+            accepted[a, j], observed[a, j] = use * alone[0], use * alone[1]
+            drafted[a, j] = use * alone[2]
+        accepted[plan, j], observed[plan, j], drafted[plan, j] = alone[3], alone[4], alone[5]
+    for a in range(plan + 1):
+        tokens[a] = counted.sum() + accepted[a].sum()
+
+
+@kernel_of_kernels(
+    "int64(float64[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1], float64[::1],"
+    " float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1],"
+    " boolean[::1], float64, float64, float64)"
+)
+def most_worth(
+    accepted: FloatArray,
+    observed: FloatArray,
+    tokens: FloatArray,
+    x: FloatArray,
+    seconds: FloatArray,
+    times: FloatArray,
+    spread: FloatArray,
+    positions: FloatArray,
+    prior: FloatArray,
+    untimed: FloatArray,
+    possible: BoolArray,
+    noise: float,
+    prompts: float,
+    horizon: float,
+) -> int:
+    """Return the row whose trial is worth most, -1 if none is worth its cost.
+
+    Args:
+        accepted: [A, Kmax] drafts by position; the last row is the plan.
+        observed: [A, Kmax] whose outcome is seen.
+        tokens: [A]
+        x: [A, P] features.
+        seconds: [A] units.
+        times: [P, P] covariance of c.
+        spread: [P, P] of what c drifts by.
+        positions: [Kmax, Kmax] covariance of b.
+        prior: [Kmax, Kmax] of what b drifts by.
+        untimed: [A] 1 for a K that was not timed at this load.
+        possible: [A] whether enough requests may have its drafts.
+        noise: variance of a step's time, relative.
+        prompts: standard deviation of a step's time by its prompts (units).
+        horizon: steps for which a result is of use, if it does not fade.
+    """
+    rows, kmax = accepted.shape
+    plan = rows - 1
+    # Gradients of ln goodput, less the plan's, in b and in c.
+    hazard = np.empty(kmax)
+    for j in range(kmax):
+        rate = accepted[plan - 1, j] / max(observed[plan - 1, j], 1e-9)
+        hazard[j] = min(max(rate, 1e-3), 1.0 - 1e-3)
+    by_b, by_c = np.zeros((rows, kmax)), np.zeros((rows, x.shape[1]))
+    information = np.empty((rows, kmax))
+    gap, lost, error = np.empty(rows), np.empty(rows), np.empty(rows)
+    for a in range(rows):
+        gap[a] = max(math.log(tokens[plan] / seconds[plan] * seconds[a] / tokens[a]), 0.0)
+        lost[a] = max(seconds[a] / seconds[plan] - tokens[a] / tokens[plan], 0.0)
+        error[a] = noise * seconds[a] ** 2 + prompts**2
+        rest = 0.0
+        for j in range(kmax - 1, -1, -1):
+            rest += accepted[a, j]
+            by_b[a, j] = rest * (1.0 - hazard[j]) / tokens[a]
+            information[a, j] = 0.5 * observed[a, j] * hazard[j] * (1.0 - hazard[j])
+        by_c[a] = x[a] / seconds[a]
+    fades = np.zeros(rows)
+    for a in range(rows):  # the plan's own last
+        by_b[a] -= by_b[plan]
+        by_c[a] -= by_c[plan]
+        for j in range(kmax):
+            for k in range(kmax):
+                fades[a] += POSITION_DRIFT * by_b[a, j] * prior[j, k] * by_b[a, k]
+        drift = 0.0
+        for p in range(x.shape[1]):
+            if by_c[a, p] != 0.0:
+                for q in range(x.shape[1]):
+                    drift += by_c[a, p] * spread[p, q] * by_c[a, q]
+        fades[a] += PART_DRIFT * seconds[plan] ** 2 * drift
+    found, most = -1, LEAST
+    for n in LENGTHS:
+        told = told_by(x, by_b, by_c, information, error, times, positions, n)
+        for e in range(plan):
+            if not possible[e]:
+                continue
+            best = 0.0
+            for a in range(rows):
+                variance = told[a, e]
+                if a == e and untimed[a] > 0.0:
+                    # The features of a step may not hold at a load at which K was not timed.
+                    apart = SHARE * SHARE
+                    variance += apart * apart / (apart + error[a] / (n * seconds[a] ** 2))
+                sigma = math.sqrt(max(variance, 1e-16))
+                lasts = min(horizon, variance / max(fades[a], 1e-15))
+                best = max(best, lasts * sigma * unit_loss(gap[a] / sigma))
+            worth = best - n * lost[e]
+            if worth > most:
+                found, most = e, worth
+    return found
 
 
 def best_trial(
@@ -64,69 +269,43 @@ def best_trial(
     batch, kmax = context.batch_size, len(survival)
     if context.step % EVERY or not times.scale or context.prefill_tokens > batch * (1 + kmax):
         return None
-    ks = np.array(context.capability.uniform_values)
-    position = np.arange(kmax)[:, None]
+    ks = np.array(context.capability.uniform_values, dtype=np.int64)
     taking_part = context.taking_part
     counted = np.ones(batch) if taking_part is None else taking_part.astype(np.float64)
-    inside = (position < context.draft_possible) * counted
-    own = (position < best.verify) * counted
-    reached = np.concatenate((np.ones((1, batch)), survival[:-1]))
-    use = np.arange(kmax) < ks[:, None]
-    # [A, Kmax] accepted and observed drafts by position: of each K, and last of the plan.
-    accepted = np.vstack((use * (survival * inside).sum(axis=1), (survival * own).sum(axis=1)))
-    observed = np.vstack((use * (reached * inside).sum(axis=1), (reached * own).sum(axis=1)))
-    drafts = np.append(use @ inside.sum(axis=1), own.sum())
+    accepted, observed, drafted = np.empty((3, len(ks) + 1, kmax))
+    tokens = np.empty(len(ks) + 1)
+    sum_outcomes(
+        accepted,
+        observed,
+        drafted,
+        tokens,
+        survival,
+        context.draft_possible,
+        best.verify,
+        counted,
+        ks,
+    )
+    drafts = drafted.sum(axis=1)
     depths = np.full(len(ks) + 1, kmax)
     if context.capability.steers_depth:
         depths = np.append(ks, best.draft_depth)
     total = int(context.context_tokens.sum())
     x = times.rows(batch, drafts + float(batch), total, times.passes[depths])
-    seconds = np.maximum(x @ times.coefficients, 1e-3)
-    tokens = float(counted.sum()) + accepted.sum(axis=1)
-    # K is not timed by a step in which most requests cannot have its drafts.
-    possible = 2.0 * drafts[:-1] >= ks * batch
-    gap = np.maximum(np.log(tokens[-1] / seconds[-1]) - np.log(tokens / seconds), 0.0)
-    lost = np.maximum(seconds / seconds[-1] - tokens / tokens[-1], 0.0)
-    # Gradients of ln goodput, less the plan's, in b and in c.
-    h = np.clip(accepted[-2] / np.maximum(observed[-2], 1e-9), 1e-3, 1.0 - 1e-3)
-    by_b = np.cumsum(accepted[:, ::-1], axis=1)[:, ::-1] * (1.0 - h) / tokens[:, None]
-    by_b, by_c = by_b - by_b[-1], x / seconds[:, None]
-    by_c = by_c - by_c[-1]
-    information = 0.5 * observed * h * (1.0 - h)
-    error = times.errors(seconds, prompts)
-    fades = seconds[-1] ** 2 * times.fades(by_c, batch, total) + acceptance.fades(by_b)
-    horizon = min(FIRST_HORIZON + seen, MOST_HORIZON)
-    # The features of a step may not hold at a load at which a K was not timed.
-    apart = np.append(SHARE**2 * times.untimed(batch)[ks], 0.0)
-    found, most = None, LEAST
-    for n in LENGTHS:
-        told = _told(acceptance, times, x, by_b, by_c, information, error, n)
-        told += np.diag(apart**2 / (apart + error / (n * seconds**2)))
-        sigma = np.sqrt(np.maximum(told, 1e-16))
-        lasts = np.minimum(horizon, told / np.maximum(fades, 1e-15)[:, None])
-        worth = (lasts * sigma * unit_loss(gap[:, None] / sigma)).max(axis=0) - n * lost
-        place = int(np.argmax(np.where(possible, worth[:-1], 0.0)))
-        if worth[place] > most:
-            found, most = int(ks[place]), float(worth[place])
-    return found
-
-
-def _told(
-    acceptance: Acceptance,
-    times: StepTimes,
-    x: FloatArray,
-    by_b: FloatArray,
-    by_c: FloatArray,
-    information: FloatArray,
-    error: FloatArray,
-    n: float,
-) -> FloatArray:
-    """Return [A, A] the variance of the difference of row a that n steps of column e tell."""
-    own = times.covariance @ x[-1]
-    covariance = times.covariance - np.outer(own, own) / (float(x[-1] @ own) + error[-1] / n)
-    side = covariance @ x.T
-    told = (by_c @ side) ** 2 / (np.einsum("ap,pa->a", x, side) + error / n)
-    b = acceptance.after_trial(acceptance.covariance, n * information[-1])
-    shown = b - acceptance.after_trial(b, n * information)
-    found: FloatArray = told + ((by_b @ shown) * by_b).sum(axis=2).T
-    return found
+    place = most_worth(
+        accepted,
+        observed,
+        tokens,
+        x,
+        np.maximum(x @ times.coefficients, 1e-3),
+        times.covariance,
+        times.spread(batch, total),
+        acceptance.covariance,
+        acceptance.prior,
+        np.append(times.untimed(batch)[ks], 0.0),
+        # K is not timed by a step in which most requests cannot have its drafts.
+        np.append(2.0 * drafts[:-1] >= ks * batch, False),
+        times.noise,
+        times.prompt_error(prompts),
+        min(FIRST_HORIZON + seen, MOST_HORIZON),
+    )
+    return None if place < 0 else int(ks[place])

@@ -93,14 +93,14 @@ class ColdTrial:
         if gap <= 0.0:
             return 0.0  # the switch takes care of it
         apart = x[1] / seconds[1] - x[0] / seconds[0]
-        error = self._times.errors(seconds, 0.0)[1] / STEPS
+        error = self._times.noise * float(seconds[1]) ** 2 / STEPS
         told = float(apart @ times.covariance @ x[1]) ** 2
         told /= float(x[1] @ times.covariance @ x[1]) + error
         if batch.bit_length() not in self._timed:
             told += SHARE**4 / (SHARE**2 + error / float(seconds[1]) ** 2)
         sigma = max(told, 1e-16) ** 0.5
         horizon = min(FIRST_HORIZON + seen, MOST_HORIZON)
-        worth = horizon * sigma * float(unit_loss(np.array([gap / sigma]))[0])
+        worth = horizon * sigma * unit_loss(gap / sigma)
         stake = 0.5 * lifetime / best.seconds * (1.0 - batch / tokens)
         lost = STEPS * (1.0 - float(np.exp(-gap)))
         return float(worth - lost - stake)

@@ -154,8 +154,6 @@ def test_a_belief_drifts_while_nothing_is_drafted() -> None:
         belief.learn(np.arange(8), nothing, nothing, None)
     gained = belief.covariance - before
     assert gained == pytest.approx(500 * 3e-5 * belief.prior, rel=1e-6)
-    slope = np.array([[0.3, 0.2, 0.0, -0.1]])
-    assert belief.fades(slope) == pytest.approx((slope @ gained @ slope.T)[0] / 500.0)
 
 
 # ------------------------------------------------------------------- requests
@@ -400,16 +398,6 @@ def test_a_widened_belief_keeps_its_mean_and_listens_again() -> None:
     belief.widen()
     assert belief.mean == pytest.approx(mean, abs=0.0)
     assert belief.covariance == pytest.approx(covariance + belief.prior)
-
-
-def test_what_a_trial_would_tell_is_what_learning_it_takes_from_the_covariance() -> None:
-    belief = learned(0.7, 30)
-    information = np.array([[2.0, 1.0, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0]])
-    found = belief.after_trial(belief.covariance, information)
-    counted = information[0] / (1.0 + 0.1 * information[0].sum())
-    expected = np.linalg.inv(np.linalg.inv(belief.covariance) + np.diag(counted))
-    assert found[0] == pytest.approx(expected)
-    assert found[1] == pytest.approx(belief.covariance)
 
 
 def test_one_step_moves_a_position_by_the_stated_rule() -> None:

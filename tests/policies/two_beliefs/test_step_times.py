@@ -18,6 +18,7 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.two_beliefs.step_times import (
     ANY,
     CONTEXT,
+    DRIFT,
     KNOTS,
     PASS_REQUEST,
     PASSES,
@@ -27,6 +28,7 @@ from adaptive_spec.policies.two_beliefs.step_times import (
     SIZE,
     SavedStepTimes,
     StepTimes,
+    padded,
     roofline,
 )
 from adaptive_spec.step import Capability, Level
@@ -220,10 +222,10 @@ def test_a_row_holds_the_parts_of_a_step() -> None:
 
 
 def test_tokens_run_as_the_captured_size_above_them() -> None:
-    times = belief((4, 8, 16))
     tokens = np.array([1.0, 4.0, 5.0, 8.0, 9.0, 16.0, 17.0, 40.0])
-    assert times.padded(tokens).tolist() == [4.0, 4.0, 8.0, 8.0, 16.0, 16.0, 17.0, 40.0]
-    assert belief().padded(tokens).tolist() == tokens.tolist()
+    run = padded(np.array([4.0, 8.0, 16.0]), tokens)
+    assert run.tolist() == [4.0, 4.0, 8.0, 8.0, 16.0, 16.0, 17.0, 40.0]
+    assert padded(np.zeros(0), tokens).tolist() == tokens.tolist()
 
 
 def test_passes_at_depth_0_are_those_that_keep_the_drafter_warm() -> None:
@@ -457,7 +459,7 @@ def test_parts_drift_as_the_trial_expects() -> None:
     plain = float(told @ times.coefficients)
     step(times, 16, 3, 0.01)
     gained = float(x @ times.covariance @ x) - before
-    assert gained == pytest.approx(plain**2 * times.fades(x[None], 16, 1600)[0], rel=0.3)
+    assert gained == pytest.approx(DRIFT * plain**2 * (x @ times.spread(16, 1600) @ x), rel=0.3)
 
 
 # --------------------------------------------------------------------- state

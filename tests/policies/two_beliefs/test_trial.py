@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 
 from adaptive_spec.policies.planning.planner import plan_step
-from adaptive_spec.policies.two_beliefs import trial
-from adaptive_spec.policies.two_beliefs.acceptance import Acceptance
+from adaptive_spec.policies.two_beliefs.acceptance import ALIKE, Acceptance
 from adaptive_spec.policies.two_beliefs.gaussian import condition
 from adaptive_spec.policies.two_beliefs.step_times import SHARE, StepTimes
-from adaptive_spec.policies.two_beliefs.trial import EVERY, best_trial, unit_loss
+from adaptive_spec.policies.two_beliefs.trial import (
+    EVERY,
+    best_trial,
+    most_worth,
+    told_by,
+    unit_loss,
+)
 from adaptive_spec.step import Capability, Level
 from tests import steps as made
 from tests.policies.closed_loop import GPU, Machine
@@ -64,9 +69,9 @@ def test_unit_loss_is_the_mean_of_what_a_normal_exceeds() -> None:
     x = np.array([0.0, 0.5, 1.0, 2.0])
     normal = np.random.default_rng(0).normal(size=400_000)
     exact = [np.maximum(normal - each, 0.0).mean() for each in x]
-    assert unit_loss(x) == pytest.approx(exact, abs=2e-3)
-    assert unit_loss(x)[0] == pytest.approx(1.0 / math.sqrt(2.0 * math.pi))
-    assert unit_loss(np.array([50.0]))[0] >= 0.0
+    assert [unit_loss(each) for each in x] == pytest.approx(exact, abs=2e-3)
+    assert unit_loss(0.0) == pytest.approx(1.0 / math.sqrt(2.0 * math.pi))
+    assert unit_loss(50.0) >= 0.0
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -130,45 +135,45 @@ def test_where_all_else_is_sure_a_trial_is_worth_what_the_formula_says(seed: int
                 tokens = batch + survival[:k].sum()
                 slower = (verify[k * batch] + drafting[k]) / best.seconds
                 lost = max(slower - tokens / best.tokens, 0.0)
-                x = np.array([max(math.log(best.tokens * slower / tokens), 0.0) / sigma])
-                worth = horizon * sigma * unit_loss(x)[0] - n * lost
+                x = max(math.log(best.tokens * slower / tokens), 0.0) / sigma
+                worth = horizon * sigma * unit_loss(x) - n * lost
                 if worth > most + 1e-6:
                     found, most = k, worth
         assert world.found(context, seen=seen) == found, (seen, found)
 
 
-def test_what_a_trial_tells_is_what_conditioning_on_it_takes_from_the_variance(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("n", [1.0, 4.0, 16.0])
+def test_what_a_trial_tells_is_what_conditioning_on_it_takes_from_the_variance(n: float) -> None:
     """A trial tells of the difference to the plan, whose own steps run in any case."""
-    world, kept = World(), []
+    world, random, rows = World(), np.random.default_rng(int(n)), KMAX + 2
     for k in (0, 1, 3, 3):
         world.learn(k)
-    real = trial._told
+    ks = np.append(np.arange(KMAX + 1), 3)
+    x = world.times.rows(16, 16.0 * (1.0 + ks), 1600, world.times.passes[ks])
+    by_b, by_c = random.normal(size=(rows, KMAX)), random.normal(size=x.shape)
+    by_b, by_c = by_b - by_b[-1], by_c - by_c[-1]
+    information, error = random.uniform(0.0, 4.0, (rows, KMAX)), random.uniform(0.01, 0.1, rows)
+    information[:, -1] = 0.0
+    beliefs = world.times.covariance, world.acceptance.covariance
+    told = told_by(x, by_b, by_c, information, error, *beliefs, n)
 
-    def told_by(*given):
-        kept.append((given[2:], real(*given)))
-        return kept[-1][1].copy()
+    def informed(covariance, brought):
+        diagonal = n * brought / (1.0 + ALIKE * n * brought.sum())
+        return np.linalg.inv(np.linalg.inv(covariance) + np.diag(diagonal))
 
-    monkeypatch.setattr(trial, "_told", told_by)
-    world.found()
-    assert len(kept) == 3
-    for (x, by_b, by_c, information, error, n), told in kept:
-        expected = np.zeros_like(told)
-        for e in range(len(x)):
-            times, nothing = world.times.covariance.copy(), np.zeros(len(x[0]))
-            condition(nothing, times, x[-1], 0.0, float(error[-1] / n))
-            after = times.copy()
-            condition(nothing, after, x[e], 0.0, float(error[e] / n))
-            b = world.acceptance.after_trial(world.acceptance.covariance, n * information[-1])
-            later = world.acceptance.after_trial(b, n * information[e])
-            for a in range(len(x)):
-                expected[a, e] = (
-                    by_c[a] @ (times - after) @ by_c[a] + by_b[a] @ (b - later) @ by_b[a]
-                )
-        assert told == pytest.approx(expected, rel=1e-6, abs=1e-12)
-        assert told[-1] == pytest.approx(0.0, abs=1e-15)  # the plan does not differ from itself
-        assert (told >= -1e-15).all()
+    expected = np.zeros_like(told)
+    for e in range(rows):
+        times, nothing = beliefs[0].copy(), np.zeros(x.shape[1])
+        condition(nothing, times, x[-1], 0.0, float(error[-1] / n))
+        after = times.copy()
+        condition(nothing, after, x[e], 0.0, float(error[e] / n))
+        b = informed(beliefs[1], information[-1])
+        later = informed(b, information[e])
+        for a in range(rows):
+            expected[a, e] = by_c[a] @ (times - after) @ by_c[a] + by_b[a] @ (b - later) @ by_b[a]
+    assert told == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert told[-1] == pytest.approx(0.0, abs=1e-15)  # the plan does not differ from itself
+    assert (told >= -1e-15).all()
 
 
 def everything_timed(**fields) -> World:
@@ -229,14 +234,18 @@ def test_a_k_that_is_far_worse_is_not_tried_twice() -> None:
     assert len(tried) <= 14, tried
 
 
-def test_trials_end_sooner_where_what_they_tell_fades(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = everything_timed()
-    world.acceptance.widen()
-    world.times.covariance = world.times.covariance + world.times.spread(16, 1600)
-    assert world.found() is not None
-    monkeypatch.setattr(trial, "LEAST", 0.5)
-    monkeypatch.setattr(StepTimes, "fades", lambda *_: np.full(KMAX + 2, 10.0))
-    assert world.found() is None
+def test_a_trial_is_worth_less_where_what_it_tells_fades() -> None:
+    rows, kmax = 3, 2
+    outcomes = np.array([[10.0, 0.0], [10.0, 5.0], [10.0, 0.0]])
+    x = np.array([[1.0, 16.0], [1.0, 32.0], [1.0, 16.0]])
+    tokens, seconds = np.array([26.0, 31.0, 26.0]), np.array([1.0, 1.2, 1.0])
+    covariance, small = 0.1 * np.eye(2), 1e-8 * np.eye(2)
+    given = (outcomes, 1.5 * outcomes, tokens, x, seconds, 1e-4 * np.eye(2))
+    rest = (covariance, small, np.zeros(rows), np.array([True, True, False]), 1e-4, 0.0, 500.0)
+    assert most_worth(*given, 1e-6 * np.eye(2), *rest) == 1
+    assert most_worth(*given, 1e5 * np.eye(2), *rest) == -1
+    drifting = (covariance, 1e5 * np.eye(kmax), *rest[2:])
+    assert most_worth(*given, 1e-6 * np.eye(2), *drifting) == -1
 
 
 def test_a_request_that_has_opted_out_does_not_count() -> None:
