@@ -109,9 +109,9 @@ def believed(times: StepTimes, outcome: StepOutcome) -> tuple[float, float]:
     if outcome.ragged:
         x[RAGGED] = float(x @ c) - passes * float(c[PASSES])
     expected = max(float(x @ c), 1e-3)
-    [error] = times.errors(np.array([expected]), outcome.prefill_tokens)
-    variance = (float(x @ times.covariance @ x) + float(error)) / expected**2
-    return times.scale * expected, math.sqrt(variance + times._level_variance)
+    by_parts = float(x @ times.covariance @ x) + times.prompt_error(outcome.prefill_tokens) ** 2
+    variance = by_parts / expected**2 + times._level_variance + times.noise
+    return times.scale * expected, math.sqrt(variance)
 
 
 def recorded(files: Iterable[Path]) -> Iterator[Source]:
