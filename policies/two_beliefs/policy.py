@@ -59,7 +59,7 @@ from adaptive_spec.step import (
 
 SCHEMA = 2
 """Of saved states."""
-LOOK_AFTER, LONGEST_UNSEEN = 256, 4096
+LOOK_AFTER, LONGEST_UNSEEN = 256, 2048
 """Steps without drafts before one looks whether they pay again; doubled at each look, at most."""
 SCORED_EVERY = 4
 """Steps of which one is held against its predictions, to save time; AUC needs hundreds."""

@@ -7,8 +7,8 @@ A step of B requests, N verified tokens and D passes of the drafter takes
 with x = [1, the part of N in each segment between knots, B, context tokens, prompt tokens, passes,
 passes x B, any draft, any draft x context tokens, ragged x V, whole tiles of N]. c ~ N(mean, P): a
 roofline whose knee, bends, tiles and parts may all be wrong by `SHARE` of a step. T0 is the first
-step. L is one common level of all step times: what another tenant or a clock moves is first L, and
-the parts only if residuals stay odd after it.
+step. L is one common level of all step times, which other tenants or a clock move. A jump is first
+one of L, beside which the parts widen little, and then one of the parts, if residuals stay odd.
 
 The first steps are learned again, once there are more, with the noise that makes them likeliest.
 
@@ -63,6 +63,8 @@ JUMP = 0.05
 """Variance that a jump adds to the level, besides its square."""
 NOISES = [0.003 * 2.0**n for n in range(9)]
 """Relative noise that the first steps are learned with, to find which fits them."""
+BESIDE_LEVEL = 0.03
+"""Share of the prior variance that parts gain as the level jumps: one may have changed alone."""
 LEAST_DRIFT, MOST_DRIFT = 1e-8, 1e-2
 """Bounds of the level's variance per step, which is learned."""
 
@@ -476,11 +478,12 @@ class StepTimes:
         self._level_drift = min(max(drift, LEAST_DRIFT), MOST_DRIFT)
         if abs(self._surprise) <= SURPRISED or self.steps <= SETTLING:
             return known
+        doubt = 1.0
         if self.steps - self._level_jumped > SETTLING:
             self._level_variance += (off / expected) ** 2 + JUMP
             self._level_jumped = self.steps
-        else:
-            self.covariance += size**2 * spread
+            doubt = BESIDE_LEVEL
+        self.covariance += doubt * size**2 * spread
         self._surprise = 0.0
         return float(x @ self.covariance @ x) + self._level_variance * expected**2
 

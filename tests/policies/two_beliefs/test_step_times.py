@@ -293,9 +293,9 @@ def test_a_change_of_all_step_times_moves_the_level_and_hardly_the_parts(
     learn(times, machine.slower(factor), random, within, [16], range(KMAX + 1), noise)
     assert worst_error(times, machine.slower(factor)) < 0.03 + 1.2 * noise
     moved = math.log(times.level / level) / math.log(factor)
-    assert 0.75 < moved < 1.25, moved
+    assert 0.7 < moved < 1.3, moved
     [x] = times.rows(16, np.array([64.0]), 1600, np.array([3.0]))
-    assert x @ times.coefficients == pytest.approx(x @ shape, rel=0.02 + noise)
+    assert x @ times.coefficients == pytest.approx(x @ shape, rel=0.06 + noise)
 
 
 @pytest.mark.parametrize("factor", [0.6, 0.9, 1.3, 1.9])
