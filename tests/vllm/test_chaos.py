@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import pytest
 from scenarios import prompts
 from server import API_KEY, Server, serving
 
+psutil = pytest.importorskip("psutil", reason="the stage with vLLM runs these tests")
 pytestmark = [pytest.mark.http, pytest.mark.long]
 
 SECONDS, WARM_UP_SECONDS, CLIENTS, TOKENS = 300.0, 60.0, 8, 48
