@@ -59,7 +59,7 @@ class Figures:
         self._mode, self._off_since = Mode.ON, math.inf
 
     def planned(self, forecast: StepForecast, plan: SpecPlan, asked: int) -> None:
-        """Take up a plan, made once step times are known.
+        """Keep a plan for the figures; step times must be known.
 
         Args:
             forecast: of the step.

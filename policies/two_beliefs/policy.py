@@ -236,12 +236,13 @@ class Goodput2Policy:
     ) -> tuple[SpecPlan, int | None]:
         """Return the plan, and K whose trial it is."""
         context, best = forecast.context, forecast.best
-        # OFF-cold runs no pass: its step is the verify time without drafts.
-        cold = float(forecast.verify_seconds[0])
-        self.switch.expect(
-            self._saved_at_half(context),
-            losing=forecast.best_tokens * cold <= context.batch_size * best.seconds,
-        )
+        if self.switch.may_stop:
+            # OFF-cold runs no pass: its step is the verify time without drafts.
+            cold = float(forecast.verify_seconds[0])
+            self.switch.expect(
+                self._saved_at_half(context),
+                losing=forecast.best_tokens * cold <= context.batch_size * best.seconds,
+            )
         trial = self._cold_trial
         if trial is not None and trial.stops(forecast):
             self.switch.stop(context.now, context.batch_size)

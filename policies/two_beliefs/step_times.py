@@ -115,6 +115,7 @@ def prior_covariance(batch: float, context: float, kmax: int, penalty: float) ->
             3.0 * tokens,
             passes,
             passes * batch,
+            # Drafts are tokens first: else the part "any draft" takes what the segments would.
             10.0,
             10.0 * max(context, 1.0),
             SHARE / (penalty + 1e-9),

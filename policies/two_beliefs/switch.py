@@ -43,7 +43,7 @@ ON_TRIAL = 0.5
 LONGEST_WAIT = 600.0
 """Seconds after which the drafter comes back at the latest."""
 _LOAD_STEPS = 32.0
-"""Steps over which the load is averaged before it counts as swung."""
+"""Steps over which the load, and g, are averaged."""
 _PROMPT_STEPS = 64.0
 """Steps over which the prompt tokens of a step are averaged."""
 _ENDED = 256
@@ -73,6 +73,11 @@ class Switch:
         self._load, self._extreme, self._seen, self._fell = 0.0, 1.0, 0, False
         self._length, self._square = 0.5, 1.0
         self._steps = floats(0.0)
+
+    @property
+    def may_stop(self) -> bool:
+        """Return whether the drafter runs, and may be stopped."""
+        return self._can and not self.cold
 
     @property
     def shared_prompts(self) -> float:
@@ -129,12 +134,13 @@ class Switch:
 
     def returns(self, now: float, batch: int) -> bool:
         """Return whether the drafter comes back in this step."""
-        swung = max(batch, self._batch) >= 2 * min(batch, self._batch)
+        load = max(batch, 1)  # that of the next request, if nothing decodes
+        swung = max(load, self._batch) >= 2 * min(load, self._batch)
         if not self.cold or not (now >= self.until or swung or self.until - now > LONGEST_WAIT):
             return False
         if now >= self.until:
             self._wait *= 2.0
-        # Those that lived without the drafter have no drafts: it waits for some that join.
+        # Requests alive have no drafts: the drafter waits for some that join.
         self.cold, self.lost, self._saved = False, 0.0, 1.0
         self._look = OVERHEAD * (now - self.since)
         return True
@@ -162,7 +168,7 @@ class Switch:
         self._lived_seconds += batch * seconds
         self._watch_load(batch, seconds)
         self.prompts += (prefill - self.prompts) / _PROMPT_STEPS
-        if not self._can or self.cold:
+        if not self.may_stop:
             return
         self.lost = max(self.lost + lost, -self._still)
         if self.lost < -self.stake:

@@ -93,11 +93,8 @@ def test_impossible_outcomes_are_not_learned(monkeypatch: pytest.MonkeyPatch, na
 @pytest.mark.parametrize("costs", [Costs(7e-3, 2e-5, 5e-4), Costs(2e-3, 6e-4, 1e-4)])
 @pytest.mark.parametrize("name", LEARNED)
 def test_after_chaos_the_best_fixed_k_is_reached_again(
-    request: pytest.FixtureRequest, load: int, hazard: float, costs: Costs, name: str
+    load: int, hazard: float, costs: Costs, name: str
 ) -> None:
-    if name == "goodput2" and load == 64 and costs.token > 1e-4:
-        # The first steps, learned again, are those of chaos.
-        request.applymarker(pytest.mark.xfail(reason="0.87 of the best K", strict=False))
     assert recovered(name, load, hazard, costs, confidence=False) >= 0.9
 
 

@@ -106,7 +106,7 @@ class ColdTrial:
         return float(worth - lost - stake)
 
     def timed(self, batch: int) -> None:
-        """Take up that a step without the drafter was timed."""
+        """Count this load as one at which a step without the drafter was timed."""
         self._timed.add(batch.bit_length())
 
     def _recover(self, context: StepContext) -> None:

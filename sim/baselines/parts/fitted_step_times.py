@@ -198,7 +198,7 @@ class RaggedPenalty:
     def add_step(
         self, seconds: float, expected: float, *, ragged: bool, load: tuple[int, int]
     ) -> None:
-        """Take up the verify time of a step without prompts, expected at equal K."""
+        """Learn the verify time of a step without prompts, expected at equal K."""
         residual = max(-0.5, min(seconds / expected - 1.0, 0.5))
         means, counts = self._loads.setdefault(load, ([0.0, 0.0], [0, 0]))
         counts[ragged] += 1
@@ -260,7 +260,7 @@ class FittedStepTimes:
 
     @property
     def ready(self) -> bool:
-        """Whether a profile was given or a step measured, so that times can be predicted."""
+        """Return whether a profile was given or a step measured, so that times can be predicted."""
         return self._known or self._steps > 0 or self.changes > 0
 
     def verify_seconds(
@@ -322,7 +322,7 @@ class FittedStepTimes:
         return scaled @ self._covariance @ scaled.T, self._noise
 
     def learn_step_time(self, outcome: StepOutcome) -> None:
-        """Take up a step's measured duration; does nothing if it is not a clean measurement."""
+        """Learn a step's measured duration; does nothing if it is not a clean measurement."""
         seconds = outcome.seconds
         if not (_SHORTEST < seconds < _LONGEST) or outcome.batch_size == 0:
             return

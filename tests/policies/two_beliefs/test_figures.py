@@ -1,4 +1,4 @@
-"""What `goodput2` tells people follows from its beliefs, in every state that it may be in."""
+"""The figures of `goodput2` follow from its beliefs, in every state that it may be in."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -382,7 +382,7 @@ def test_at_the_return_of_the_drafter_acceptance_is_open_again() -> None:
 
 
 ONE_LOOK = pytest.mark.xfail(
-    strict=False, reason="a look that finds all drafts accepted counts little: 104 s to the next"
+    strict=True, reason="a look that finds all drafts accepted counts little: 104 s to the next"
 )
 
 
