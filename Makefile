@@ -3,8 +3,7 @@
 # make test        all but the long tests, with a real vLLM and a real SGLang on CPU; sets itself up
 # make test-trtllm the TensorRT-LLM that TRTLLM_PYTHON has, GPU or not: doctor, then its own loop
 # make test-long   tests of more than two minutes each
-# make demo        a real model's chats on this CPU, K following the load; sets itself up
-# make demo-quick  one such server, without comparison; two minutes once set up
+# make demo-quick  a real model's chats on this CPU, K following the load; two minutes once set up
 # make bench       real schedulers on recorded traffic, docs/measured.md; 13 minutes of CPU time
 # make bench-quick the gate of a change: 9 cells against the last committed run; a minute
 # make gpu         measure on a GPU, 11 minutes; makes an environment with vLLM from PyPI
@@ -20,7 +19,7 @@ export ADAPTIVE_SPEC_VENVS ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TRTLLM_PYTHON ?= $(PYTHON)
 
-.PHONY: help check test test-trtllm test-long demo demo-quick bench bench-quick gpu lock docs site clean
+.PHONY: help check test test-trtllm test-long demo-quick bench bench-quick gpu lock docs site clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -37,13 +36,9 @@ test-trtllm:
 test-long:
 	@$(PYTHON) scripts/checks.py long
 
-demo:
-	@$(PYTHON) scripts/environments.py vllm
-	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python demo/run.py
-
 demo-quick:
 	@$(PYTHON) scripts/environments.py vllm
-	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo --quick
+	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/adaptive-spec demo
 
 bench:
 	@$(PYTHON) scripts/environments.py dev vllm sglang
@@ -59,7 +54,7 @@ bench-quick:
 
 gpu:
 	@$(PYTHON) -m venv $(ADAPTIVE_SPEC_VENVS)/gpu
-	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/pip install --quiet "vllm==0.32.0" numba --editable .
+	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/pip install --quiet "vllm==0.32.0" --editable .
 	@PYTHON=$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python sh benchmarks/judge/first_call.sh first
 	@PYTHON=$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python sh benchmarks/judge/first_call.sh second
 	@$(ADAPTIVE_SPEC_VENVS)/gpu/bin/python -m benchmarks.judge.gpu.page out/gpu --simulate \

@@ -54,6 +54,19 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Write digests in place of request ids, which hold those that clients give their requests."""
 
 
+class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Measured gain: in a small random part of the steps another arm runs, in blocks."""
+
+    share: Annotated[float, msgspec.Meta(ge=0, le=0.25)] = 0.01
+    """Share of the steps in blocks; 0 measures nothing. It costs this share of the gain: at 0.01,
+    0.1 % of the throughput where the plugin gains 10 %."""
+    arms: tuple[Literal["engine", "none"], ...] = ("engine",)
+    """Arms of the blocks: ``engine``, the engine's own K or table; ``none``, no drafts, with the
+    pass that keeps the drafter in step."""
+    guard: bool = True
+    """Hand back to the engine's own K where the plugin is measurably slower, by more than 1 %."""
+
+
 class SecondSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Drafts that are looked up in earlier text, beside those of the drafter."""
 
@@ -78,9 +91,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         shadow_share: share of the steps in mode ``shadow`` that run another K than the engine's, in
             blocks of 16 steps, so that a shadow trace shows what other K cost (`adaptive-spec
             advise`). 0.02 costs at most 2 % of the gain or loss between K.
-        kernel: ``numba`` compiles the inner loops of policies that have some at start-up, and keeps
-            them in ``~/.cache/adaptive-spec-kernels``; ``numpy`` never compiles; ``auto`` compiles
-            where numba is installed. A policy switched to while the server runs compiles nothing.
         profile: JSON file with a cost profile of this model on this hardware; optional.
         memory_guard: shrink K before the KV pool runs out.
         confidence: read the drafter's confidence where the engine exposes it (vLLM; SGLang has its
@@ -91,7 +101,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             (`adaptive_spec.operation.run_time_switch`); vLLM and SGLang.
         state_directory: folder that keeps the learned state for the next start of a server with the
             same model, drafter, hardware and versions; without a folder, every start learns from
-            scratch. vLLM only.
+            scratch. vLLM and SGLang.
+        state: folder or fsspec URL (``s3://bucket/folder``) that replicas share: each writes what
+            it has learned, and a new one starts from what those of the same model and drafter have
+            written. In place of `state_directory`. vLLM and SGLang.
         varlen_graphs: capture decode graphs in which each request has its own K, where vLLM and its
             attention backends can; false: one K per batch wherever full graphs are captured.
         allow_untested: run on a version of the engine that is outside of the tested range
@@ -104,6 +117,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         hints: hints of requests that are honoured: ``off``, ``k_cap``, ``task``, ``tpot_ms``. The
             default leaves out ``tpot_ms``, which takes time from other requests (up to
             ``options.tpot_allowance``). vLLM and SGLang.
+        audit: measured gain over the engine's own K, and the guard that hands back to it.
         trace: step records.
         fail_open: limits after which a failing policy is benched.
     """
@@ -113,18 +127,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     options: dict[str, Any] = {}
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     shadow_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    kernel: Literal["auto", "numpy", "numba"] = "auto"
     profile: str | None = None
     memory_guard: bool = True
     confidence: bool = True
     status_file: str | None = None
     control_file: str | None = None
     state_directory: str | None = None
+    state: str | None = None
     varlen_graphs: bool = True
     allow_untested: bool = True
     take_over: bool = False
     second_source: SecondSource | None = None
     hints: tuple[Literal["off", "k_cap", "task", "tpot_ms"], ...] = ("off", "k_cap", "task")
+    audit: Audit = Audit()
     trace: Trace = Trace()
     fail_open: FailOpen = FailOpen()
 
@@ -161,11 +176,15 @@ def parse_config(value: object, *, source: str) -> Config:
         said = explained(error, Config)
         if near := [key for key in value if _is_near(key, KEY)]:
             said = f"{near[0]!r} is no key; did you mean `{KEY}`?"
+        if "kernel" in value and "`kernel`" in said.partition(";")[0]:
+            said = "`kernel` was removed in 0.2: decisions are always compiled; drop it"
         if any(f"`{name}`" in said.partition(";")[0] for name in _KMAX):
             said = f"Kmax is the engine's own num_speculative_tokens; {said}"
         raise ConfigError(f"{source}: {said}") from error
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from error
+    if config.state and config.state_directory:
+        raise ConfigError(f"{source}: `state` is in place of `state_directory`; drop one of them")
     path = config.profile
     if path is not None and not Path(path).is_file():
         raise ConfigError(

@@ -158,7 +158,7 @@ def sum_of(rows: IntArray) -> int:
 
 
 def exceeds(rows: IntArray, limits: IntArray) -> bool:
-    """Whether any number is above its limit."""
+    """Return whether any number is above its limit."""
     if len(rows) > _FEW:
         return bool(np.logical_or.reduce(rows > limits))
     return any(map(gt, rows.tolist(), limits.tolist()))

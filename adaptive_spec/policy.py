@@ -11,14 +11,14 @@ import functools
 import importlib
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from adaptive_spec.bounded_read import count_values
 from adaptive_spec.config import Config
-from adaptive_spec.errors import AdaptiveSpecError, PolicyError
+from adaptive_spec.errors import AdaptiveSpecError, PolicyError, described
 from adaptive_spec.installed_parts import installed_parts
 from adaptive_spec.step import (
     Capability,
@@ -41,16 +41,27 @@ BASELINES_GROUP = "adaptive_spec.baselines"
 """Entry points of other systems' rules. A server never loads one by name."""
 
 REMOVED = {
-    "adaedl": "hf_confidence",
+    "acceptance_adaptive_k": "sglang_ema",
+    "adaedl": "vllm_adaptive_verification",
     "adaspec": "turbospec",
-    "disco": "hf_confidence",
-    "dsde": "hf_heuristic",
+    "arctic_suffix": "static",
+    "banditspec_exp3": "nightjar",
+    "banditspec_ucb": "nightjar",
+    "disco": "vllm_adaptive_verification",
+    "dsde": "sglang_ema",
     "dspark": "vllm_adaptive_verification",
+    "goodput2": "goodput",
+    "hf_confidence": "vllm_adaptive_verification",
+    "hf_heuristic": "sglang_ema",
     "linucb": "bandit, or goodput",
-    "specdec_plus_plus": "hf_confidence",
-    "svip": "llama_p_min",
+    "llama_p_min": "vllm_adaptive_verification",
+    "lookup_rule": "goodput",
+    "specdec_plus_plus": "vllm_adaptive_verification",
+    "svip": "vllm_adaptive_verification",
+    "tetris": "vllm_adaptive_verification",
     "thompson": "bandit, or goodput",
     "ucb": "bandit, or goodput",
+    "vllm_dynamic": "turbospec",
 }
 """Policies and baselines removed in 0.2, and the nearest that is left. For one release."""
 
@@ -59,6 +70,51 @@ GRANULARITY = {Level.UNIFORM: "L0", Level.VERIFY: "L1", Level.FULL: "L2"}
 
 State: TypeAlias = dict[str, Any]
 """JSON-compatible state of a policy: numbers, strings, lists and dicts of them."""
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """State that another replica of the same model and drafter has learned.
+
+    Attributes:
+        name: of the replica's object, for messages.
+        state: result of `Policy.state` there.
+        doubt: variance by which its traffic may differ from what a new replica meets, as a share
+            of the variance before anything was seen, besides what replicas show themselves.
+        alike: device, versions and parallelism are the same, so that step times are, too.
+    """
+
+    name: str
+    state: State
+    doubt: float = 0.0
+    alike: bool = True
+
+
+def join_fleet(policy: Policy, peers: Sequence[Peer], capability: Capability) -> list[str]:
+    """Let a new policy start from what other replicas have learned.
+
+    A policy that can merge states declares a method of this name. Any other takes the first state
+    of a replica alike that it can restore.
+
+    Returns why each of those that are left out is not used.
+    """
+    method = getattr(policy, "join_fleet", None)
+    if callable(method):
+        refused: list[str] = method(peers, capability)
+        return refused
+    reasons = []
+    for place, peer in enumerate(peers):
+        if not peer.alike:
+            reasons.append(f"{peer.name}: of another device or version")
+            continue
+        try:
+            policy.restore(peer.state)
+        except POLICY_ERRORS as error:
+            reasons.append(f"{peer.name}: {error}")
+            continue
+        return reasons + [
+            f"{other.name}: {policy.name} takes one state" for other in peers[place + 1 :]
+        ]
+    return reasons
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +165,7 @@ def refuse_unrunnable(policy: Policy, capability: Capability) -> None:
 
 
 def reads_entropy(policy: Any) -> bool:
-    """Whether the policy uses the entropy of draft distributions, which engines compute on demand.
+    """Return whether the policy uses the drafts' entropy, which engines compute on demand.
 
     True unless the policy sets `reads_entropy = False`.
     """
@@ -252,19 +308,24 @@ def build_policy(
     return policy
 
 
-def prepare(policy: type[Policy], kernel: str) -> None:
-    """Let a policy class compile its inner loops before serving starts.
+def prepare(policy: Policy) -> None:
+    """Let a policy compile its functions before its first decision.
 
-    A class that has some declares a static method ``prepare(kernel)``; `kernel` is the
-    configuration's option of that name. Raises ConfigError if this kernel cannot be had.
+    A class that has some declares a static method ``prepare()``. Raises PolicyError, one line, if
+    it fails.
     """
     method = getattr(policy, "prepare", None)
-    if callable(method):
-        method(kernel)
+    try:
+        if callable(method):
+            method()
+    except AdaptiveSpecError:
+        raise
+    except POLICY_ERRORS as error:
+        raise PolicyError(f"policy {policy.name!r}: prepare raised {described(error)}") from error
 
 
 def reads_profile(policy: type[Policy] | Policy) -> bool:
-    """Whether the policy has an option `profile`."""
+    """Return whether the policy has an option `profile`."""
     return "profile" in policy.Options.__struct_fields__
 
 

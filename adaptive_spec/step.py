@@ -89,6 +89,9 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
         ragged_penalty: extra verify time of a batch whose K differ, relative to a uniform batch,
             which runs a faster graph; what is assumed until steps have been timed. 0: both kinds
             of batches run alike.
+        tree_nodes: where drafts are trees and K is their depth: tokens of a request, the root among
+            them, that are verified at each K of `uniform_values`, ascending. Acceptance at position
+            j is that one of the nodes at depth j is right. Empty: chains, K + 1 tokens.
     """
 
     level: Level
@@ -100,6 +103,7 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     sampled_drafts: bool = False
     cold_off: bool = False
     ragged_penalty: float = 0.0
+    tree_nodes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_draft_tokens < 1:
@@ -110,10 +114,18 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"ladder {self.ladder} must ascend without repeats")
         if list(self.token_buckets) != sorted(set(self.token_buckets)):
             raise ValueError("token_buckets must ascend without repeats")
+        # A trace may name any Kmax: no list is as long before it is bounded.
+        nodes, ks = self.tree_nodes, self.ladder or range(self.max_draft_tokens + 1)
+        if nodes and (
+            len(nodes) != len(ks)
+            or list(nodes) != sorted(set(nodes))
+            or any(each < k + 1 for each, k in zip(nodes, ks, strict=True))
+        ):
+            raise ValueError(f"tree_nodes {nodes} must ascend, one above each K of {ks}")
 
     @property
     def steers_depth(self) -> bool:
-        """Whether the draft depth D of a plan has an effect."""
+        """Return whether the draft depth D of a plan has an effect."""
         return self.depth_follows and self.level is not Level.VERIFY
 
     @property
@@ -243,7 +255,7 @@ class SpecPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def acts(self) -> bool:
-        """Whether the plan changes the engine's behaviour (neither fail-open nor shadow)."""
+        """Return whether the plan changes the engine's behaviour (neither fail-open nor shadow)."""
         return self.mode is not Mode.ENGINE and self.mode is not Mode.SHADOW
 
     @property

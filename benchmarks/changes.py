@@ -39,7 +39,6 @@ if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from adaptive_spec.policies.cost_profile import CostProfile
-from adaptive_spec.policies.kernels import kernel_in_use, select_kernel
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.policy_helpers import load_bin
 from adaptive_spec.sim.policy_choice import PolicyChoice, parse_policy
@@ -276,7 +275,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer worlds and batch sizes")
     parser.add_argument("--json", type=Path, help="write every run here")
     arguments = parser.parse_args()
-    select_kernel("auto")
     known = {
         "changes": changes,
         "steady": steady,
@@ -291,7 +289,7 @@ def main() -> None:
     for part in arguments.parts.split(","):
         began = time.perf_counter()
         found[part] = known[part](choice, seeds, arguments.quick)
-        print(f"\n{part}: {time.perf_counter() - began:.0f} s, {kernel_in_use()} kernels")
+        print(f"\n{part}: {time.perf_counter() - began:.0f} s")
         show(found[part])
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.policies.two_beliefs.acceptance import Acceptance
+from adaptive_spec.policies.acceptance import Acceptance
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.two_sources import REAL_TEXT
@@ -132,7 +132,7 @@ def batches(data: AcceptanceData, concurrency: int, seed: int) -> Iterator[Step]
 
 
 def predictions(data: AcceptanceData, concurrency: int, seed: int) -> Seen:
-    """What every way would have said of every draft whose outcome is known."""
+    """Predict every draft of known outcome in each of the ways."""
     learners = {way: Learner(way, data.depth) for way in WAYS if way != RAW}
     kinds = tuple(dict.fromkeys(data.labels))
     kind_of = np.array([kinds.index(label) for label in data.labels])

@@ -169,10 +169,13 @@ class Load:
         return planned, observed, own
 
 
-def work(policy: str, form: str, batch: int, case: str, bad: tuple[int, int]) -> None:
+def work(policy: str, batch: int, case: str, bad: tuple[int, int]) -> None:
     """Run the steps that each line of the input asks for, and print times and plans."""
     importlib.import_module("adaptive_spec.policies.goodput")  # declares every kernel
-    kernels: Any = importlib.import_module("adaptive_spec.policies.kernels.kernel")
+    kernels: Any = importlib.import_module("adaptive_spec.policies.kernels")
+    if hasattr(kernels, "select_kernel"):  # a commit before numba was required
+        kernels.select_kernel("numba")
+        kernels = sys.modules["adaptive_spec.policies.kernels.kernel"]
     refused, convert = [0], kernels._as_compiled_for
 
     def counted(argument: Any) -> Any:
@@ -180,22 +183,19 @@ def work(policy: str, form: str, batch: int, case: str, bad: tuple[int, int]) ->
         return convert(argument)
 
     kernels._as_compiled_for = counted
-    kernels.select_kernel("numba" if form == "compiled" else "numpy")
     load = Load(policy, batch, case, bad)
     kernels.load_kernels()
     for line in sys.stdin:
         asked = json.loads(line)
         steps = [load.step(plan) for plan in asked]
         faults = dict(load.controller.counters.failures)
-        runs = "compiled" if kernels.kernel_in_use() == "numba" else "numpy"
-        print(json.dumps([steps, runs, refused[0], faults]), flush=True)
+        print(json.dumps([steps, refused[0], faults]), flush=True)
 
 
 class Build:
     """A process that runs steps in one build."""
 
     def __init__(self, tree: Path, *arguments: Any) -> None:
-        self._form = arguments[1]
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--worker", json.dumps(arguments)],
             stdin=subprocess.PIPE,
@@ -204,7 +204,7 @@ class Build:
             env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
         )
         self.refused = 0
-        """Arguments that compiled loops refused and that were copied for them."""
+        """Arguments that compiled functions refused and that were copied for them."""
 
     def run(self, plans: list[Any]) -> list[Any]:
         """Run a step for each of these plans; None: the build's own."""
@@ -212,9 +212,9 @@ class Build:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(plans) + "\n")
         self._process.stdin.flush()
-        steps, form, self.refused, faults = json.loads(self._process.stdout.readline())
-        if form != self._form or faults:
-            raise SystemExit(f"{form} ran where {self._form} was asked for; faults: {faults}")
+        steps, self.refused, faults = json.loads(self._process.stdout.readline())
+        if faults:
+            raise SystemExit(f"faults: {faults}")
         return list(steps)
 
     def close(self) -> None:
@@ -223,10 +223,9 @@ class Build:
 
 
 class Cell(NamedTuple):
-    """A policy, a batch size and a form of the kernels to measure."""
+    """A policy, a batch size and an engine to measure."""
 
     policy: str
-    form: str
     batch: int
     case: str
 
@@ -243,7 +242,7 @@ def cost(trees: list[Path], cell: Cell, blocks: int) -> dict[str, Any]:
     for build in builds:
         build.close()
     if builds[1].refused:
-        raise SystemExit(f"{cell}: compiled loops refused {builds[1].refused} arguments")
+        raise SystemExit(f"{cell}: compiled functions refused {builds[1].refused} arguments")
     took = np.array(spent) / 1e3
     parts = {"plan": took[..., 0], "observe": took[..., 1], "both": took.sum(axis=2)}
     found: dict[str, Any] = {**cell._asdict(), "refused by the base": builds[0].refused}
@@ -296,7 +295,7 @@ def exported(commit: str, folder: str) -> Path:
 
 def show(found: dict[str, Any]) -> None:
     """Print a cell's line."""
-    title = f"{found['policy']:10} {found['form']:8} {found['case']:11} {found['batch']:5}"
+    title = f"{found['policy']:10} {found['case']:11} {found['batch']:5}"
     if "different" in found:
         first = f", first at {found['first'][0]}" if found["first"] else ""
         print(
@@ -319,7 +318,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--base", default="0fe5ce79", help="commit to compare with")
     parser.add_argument("--policies", default="goodput,bandit,regression,static")
-    parser.add_argument("--forms", default="compiled,numpy")
     parser.add_argument("--batches", default="1,16,64,256,1024")
     parser.add_argument("--cases", help=f"of {', '.join(CASES)}; separated by commas")
     parser.add_argument("--blocks", type=int, default=10, help=f"of {_BLOCK} steps")
@@ -332,9 +330,8 @@ def main() -> int:
         return 0
     cases = args.cases or (",".join(CASES) if args.plans else "full,confidence")
     cells = [
-        Cell(policy, form, batch, case)
+        Cell(policy, batch, case)
         for policy in args.policies.split(",")
-        for form in args.forms.split(",")
         for case in cases.split(",")
         for batch in map(int, args.batches.split(","))
     ]

@@ -27,7 +27,6 @@ from statistics import mean, stdev
 
 import msgspec
 
-from adaptive_spec.policies.kernels import select_kernel
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.scenario import Scenario
@@ -164,7 +163,6 @@ def main() -> int:
             for file in (arguments.before, arguments.after)
         )
         return 0 if compare(before, after) else 1
-    select_kernel("auto")
     found = run(arguments.policy, arguments.seeds, arguments.policy_seed, arguments.delay)
     arguments.output.write_bytes(msgspec.json.encode(found) + b"\n")
     return 0

@@ -144,7 +144,7 @@ class Arm:
         )
 
     def _results_of(self, output: Any, reading: set[str]) -> tuple[Any, Any]:
-        """What the model runner would return: results, and drafts unless they stay on the device.
+        """Return the model runner's output: results, and drafts unless they stay on the device.
 
         Args:
             output: vLLM's SchedulerOutput.

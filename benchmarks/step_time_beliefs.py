@@ -2,7 +2,7 @@
 
     python benchmarks/step_time_beliefs.py [--policy POLICY] [--runs RUNS.jsonl] [--traces FILE ...]
 
-The belief is that of `policies/two_beliefs/step_times.py`. Sources: recorded steps of a real vLLM
+The belief is that of `policies/step_times.py`. Sources: recorded steps of a real vLLM
 on a CPU; the worlds of `changes.py`, in which `--policy` decides; runs of the judge's
 real engine (`--runs`, a file that `python -m benchmarks.judge.real.against` writes), with 3 % of
 noise and one step in a hundred three times as long. Half-way through such a run the level or the
@@ -27,8 +27,8 @@ import numpy as np
 if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from adaptive_spec.policies.kernels import load_kernels, select_kernel
-from adaptive_spec.policies.two_beliefs.step_times import PASSES, RAGGED, StepTimes
+from adaptive_spec.policies.step_features import PASSES, RAGGED
+from adaptive_spec.policies.step_times import StepTimes
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.fit.sources import traced_steps
 from adaptive_spec.sim.policy_choice import PolicyChoice, parse_policy
@@ -110,7 +110,7 @@ def believed(times: StepTimes, outcome: StepOutcome) -> tuple[float, float]:
         x[RAGGED] = float(x @ c) - passes * float(c[PASSES])
     expected = max(float(x @ c), 1e-3)
     by_parts = float(x @ times.covariance @ x) + times.prompt_error(outcome.prefill_tokens) ** 2
-    variance = by_parts / expected**2 + times._level_variance + times.noise
+    variance = by_parts / expected**2 + times.level_variance + times.noise
     return times.scale * expected, math.sqrt(variance)
 
 
@@ -255,8 +255,6 @@ def main() -> None:
     parser.add_argument("--each", action="store_true", help="print every source")
     given = parser.parse_args()
     choice = parse_policy(given.policy)
-    select_kernel("auto")
-    load_kernels()
     groups: dict[str, Iterable[Source]] = {
         "recorded": recorded(given.traces),
         "worlds": worlds(choice),

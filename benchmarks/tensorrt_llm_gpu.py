@@ -51,7 +51,7 @@ PROMPTS = (
 
 
 class Arm(msgspec.Struct):
-    """What one process measured.
+    """Measurements of one process.
 
     Attributes:
         name: of the arm.
@@ -231,7 +231,7 @@ def _timed(llm: Any, prompts: list[str], sampling: Any) -> float:
 
 
 def read_ours(arm: Arm, folder: Path) -> None:
-    """What our own step traces and status file say, once the process has ended."""
+    """Return the figures of our own step traces and status file, once the process has ended."""
     for file in sorted((folder / f"{arm.name}.traces").glob("*.jsonl")):
         for line in file.read_text().splitlines():
             try:

@@ -45,11 +45,6 @@ class Clock:
         """Print a line with the time since the beginning."""
         print(f"[{self.total:4.0f} s] {text}", flush=True)
 
-    def share_done(self, share: float) -> None:
-        """Expect the present stage to go on as it went until now, when `share` of it is over."""
-        elapsed = self.seconds_in_stage
-        self._expected[self._stage] = elapsed / share / self._slowness
-
     def left(self) -> str:
         """Time until the end; the machine stays as slow as it was in the last stage of work."""
         seconds = 0.0

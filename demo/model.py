@@ -1,7 +1,4 @@
-"""The demo serves SmolLM2-135M-Instruct, and asks it the instructions that were measured with it.
-
-Answers are greedy, so that every server's text can be held against that without speculation.
-"""
+"""SmolLM2-135M-Instruct, and the instructions that were measured with it."""
 
 from __future__ import annotations
 

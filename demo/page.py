@@ -7,12 +7,10 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .phases import Second
 from .traffic import Answer
-
-if TYPE_CHECKING:
-    from .act_one import Second
 
 HTML = Path(__file__).with_name("page.html")
 NOTHING = "const saved = null;"

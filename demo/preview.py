@@ -1,4 +1,4 @@
-"""A simulated server under a load of the same shape, shown while the real ones start."""
+"""A simulated server under a load of the same shape, shown while the real one starts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from .act_one import Phase, Watcher
-from .arms import KMAX
+from .command import KMAX
+from .phases import Phase, Watcher
 from .view import PhaseView
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .arms import KMAX
+from .command import KMAX
 from .errors import DemoError
 
 MOST_FAIL_OPEN = 0.05

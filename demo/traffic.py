@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -18,9 +17,6 @@ from .errors import DemoError
 from .model import FOLDER
 
 REQUEST_SECONDS = 180.0
-
-DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
-ACCEPTED_TOKENS = "vllm:spec_decode_num_accepted_tokens_total"
 
 
 @dataclass
@@ -56,7 +52,7 @@ def request_id(job: Job) -> str:
 
 
 def body(job: Job) -> dict[str, Any]:
-    """Return what is posted. Greedy, so every server has the same work."""
+    """Return the JSON that is posted; greedy."""
     return {
         "model": FOLDER,
         "messages": [{"role": "user", "content": job.prompt}],
@@ -68,7 +64,7 @@ def body(job: Job) -> dict[str, Any]:
 
 
 class Client:
-    """Talks to one server. A fresh one per measurement: paused servers drop connections."""
+    """Talks to the server."""
 
     def __init__(self, url: str) -> None:
         limits = httpx.Limits(max_connections=64)
@@ -104,24 +100,6 @@ class Client:
             raise DemoError(f"request {name} failed: {error!r}") from error
         if not answer.finished:
             raise DemoError(f"request {name} ended after {answer.tokens} tokens")
-
-    async def counters(self) -> dict[str, float]:
-        """The engine's own counters of drafts and their tokens; 0 where it has none."""
-        try:
-            response = await self._http.get("/metrics")
-        except httpx.HTTPError as error:
-            raise DemoError(f"/metrics is not answered: {error!r}") from error
-        return counters_in(response.text)
-
-
-def counters_in(metrics: str) -> dict[str, float]:
-    """Sums over labels of the counters we use, out of a Prometheus text."""
-    totals = dict.fromkeys((DRAFT_TOKENS, ACCEPTED_TOKENS), 0.0)
-    for line in metrics.splitlines():
-        name = line.partition("{")[0].partition(" ")[0]
-        if name in totals:
-            totals[name] += float(line.rsplit(" ", 1)[1])
-    return totals
 
 
 def append_line(answer: Answer, line: str) -> None:
@@ -163,14 +141,10 @@ class ClosedLoop:
             if task.done() and not task.cancelled() and (error := task.exception()):
                 raise error
 
-    async def finish(self) -> None:
-        """Wait until all work is done."""
-        await asyncio.gather(*self._running.values())
-
     async def drain(self) -> None:
         """Wait for the answers under way; send nothing more."""
         self._wanted = 0
-        await self.finish()
+        await asyncio.gather(*self._running.values())
 
     async def cancel(self) -> None:
         """Give up all that is under way."""
@@ -182,16 +156,3 @@ class ClosedLoop:
         while place < self._wanted and (job := next(self._work, None)) is not None:
             self.answers.append(Answer(job, place))
             await self._client.complete(self.answers[-1])
-
-
-async def serve_all(
-    client: Client, work: Iterable[Job], concurrency: int
-) -> tuple[float, list[Answer]]:
-    """Have a fixed amount of work done at a concurrency; seconds from first to last, answers."""
-    began, loop = time.perf_counter(), ClosedLoop(client, iter(work))
-    loop.set_concurrency(concurrency)
-    try:
-        await loop.finish()
-    finally:
-        await loop.cancel()
-    return time.perf_counter() - began, loop.answers

@@ -1,10 +1,9 @@
-"""Act one on a terminal, live; elsewhere as plain lines."""
+"""The phases on a terminal, live; elsewhere as plain lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,16 +13,14 @@ from rich.text import Text
 
 from adaptive_spec.commands.top import screen
 
+from .phases import Phase
 from .status import acceptance, mean_k, shares
 from .traffic import Answer
-
-if TYPE_CHECKING:
-    from .act_one import Phase
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 LOG_WIDTH = 118
 REFRESHES_PER_SECOND = 4
-TITLE = "act one: load up and down, adaptive-spec"
+TITLE = "load up and down, adaptive-spec"
 
 
 def open_console() -> Console:

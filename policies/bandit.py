@@ -20,13 +20,18 @@ from adaptive_spec.policy import State
 from adaptive_spec.policy_helpers import StatelessPolicy, load_bin, nearest_allowed
 from adaptive_spec.step import FinishedStep, FloatArray, Mode, SpecPlan, StepContext
 
-HOLD, MIXED = 8, 16
-"""Steps for which a K runs; steps with prompts in a row, after which these count, too."""
+HOLD = 8
+"""Steps for which a K runs."""
+MIXED = 2 * HOLD
+"""Steps with prompts in a row, after which these count, too."""
 WIDTH, NEAR = 0.5, 0.1
 """Deviations of the prior of ln tokens per second of a K: alone, and for each doubling away."""
-NOISE, NOISE_STEPS, ODD = 0.1, 32.0, 4.0
-"""First variance of a step's relative surprise; steps that average it; deviations that are odd."""
-LEAST, MOST = 1e-6, 1e4  # seconds of a step, and that variance
+NOISE, ODD = 0.1, 4.0
+"""First variance of a step's relative surprise, and deviations that are odd."""
+NOISE_STEPS = 4.0 * HOLD
+"""Steps over which that variance is averaged."""
+LEAST, MOST = 1e-6, 1e4
+"""Bounds of the seconds of a step, and of that variance."""
 _NOTHING = np.array([[0.0], [0.0], [0.0], [NOISE]])
 
 

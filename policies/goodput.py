@@ -1,85 +1,86 @@
-"""`goodput`: verify what maximises expected tokens per second, learned online.
+"""`goodput`: a decision on one page.
 
-`adaptive_spec.policies.planned` says how a step is planned. Here: acceptance learned online
-(`policies.acceptance.model`), detection of changes in it (`policies.acceptance.change_detection`),
-the choice between two sources of drafts, and the use of the drafter's confidence: drafts are
-admitted by confidence, at prices the planner has set.
+1. believe: how probably each draft is accepted (`acceptance`), how long a step lasts
+   (`step_times`);
+2. plan: the drafts to verify and the depth with the most expected tokens per second (`planner`),
+   drafts at hand admitted by confidence at the price that the plan has set, padding filled;
+3. try: run another K if what it tells is worth more than it loses (`trial`);
+4. switch: stop the drafter once it has lost more than those alive may lose without it (`switch`).
 
-**Admission by confidence.** The planner sets the price of a verified draft from finished rounds:
-the tokens it has to bring (goodput of the plan times seconds). Position j of request i is admitted
-iff w_i s_ij reaches the price, with s_ij the survival given the confidences up to j. The survival
-only ever falls along j and prices never do, so the first position that fails ends the request's
-drafts.
-
-Admission of (i, j) uses the request's confidences at 1..j, and prices that are older than the
-round. Everything else that a decision uses comes from finished rounds. So outputs keep their
-distribution however drafts are sampled.
+A finished step goes the other way: acceptance, switch, step times. K = 0 with a warm drafter is a
+plan like any other. Decisions use finished steps, and of the drafts at hand their confidence alone,
+as the losslessness contract allows.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.acceptance.change_detection import ChangeDetector
-from adaptive_spec.policies.acceptance.hazard_model import survival_of
-from adaptive_spec.policies.acceptance.model import AcceptanceModel
-from adaptive_spec.policies.planned import Choice, Drafts, PlannedPolicy
-from adaptive_spec.policies.planning.draft_sources import DraftSources, LookupAlone
-from adaptive_spec.policies.planning.step_forecast import StepForecast, verify_prices
-from adaptive_spec.policies.step_time.model import CostModel
+from adaptive_spec.per_request import highest_of, lowest_of, sum_of
+from adaptive_spec.policies.acceptance import (
+    PRIOR_HAZARD,
+    Acceptance,
+    SavedAcceptance,
+    saved_by_drafts,
+)
+from adaptive_spec.policies.cost_profile import load_profile
+from adaptive_spec.policies.figures import Figures
+from adaptive_spec.policies.kernels import load_kernels
+from adaptive_spec.policies.optional.cold_trial import ColdTrial
+from adaptive_spec.policies.optional.fleet_prior import (
+    check_prior,
+    pooled_acceptance,
+    pooled_step_times,
+)
+from adaptive_spec.policies.optional.profile_prior import prior_of_profile
+from adaptive_spec.policies.optional.second_source import SecondSource
+from adaptive_spec.policies.optional.tpot_targets import TpotTargets
+from adaptive_spec.policies.planning.planner import Ahead
+from adaptive_spec.policies.planning.search import value_of
+from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step, verify_price
+from adaptive_spec.policies.step_features import RAGGED, SIZE
+from adaptive_spec.policies.step_times import SavedStepTimes, StepTimes
+from adaptive_spec.policies.switch import Switch
+from adaptive_spec.policies.trial import EVERY, best_trial
+from adaptive_spec.policy import Peer, State
 from adaptive_spec.step import (
+    BoolArray,
     Capability,
     FinishedStep,
     FloatArray,
     IntArray,
     Level,
     Mode,
+    SpecPlan,
     StepContext,
+    StepOutcome,
 )
 
-
-class ConfidenceAdmission:
-    """Admits drafts at hand by their confidence.
-
-    Attributes:
-        late: the engine reports the drafter's confidence only after the drafts were verified.
-    """
-
-    def __init__(self, acceptance: AcceptanceModel) -> None:
-        self._acceptance = acceptance
-        self.late = False
-
-    @property
-    def useful(self) -> bool:
-        """Whether confidence predicts acceptance and arrives in time."""
-        return self._acceptance.informative and not self.late
-
-    def admit(
-        self, forecast: StepForecast, hazard: FloatArray, signal: FloatArray
-    ) -> tuple[IntArray, FloatArray]:
-        """Return [B] drafts to verify, and the survival [Kmax, B] given their confidence.
-
-        Args:
-            forecast: of this step.
-            hazard: [Kmax, B] by history.
-            signal: [Kmax, B] confidences of the drafts at hand.
-        """
-        context = forecast.context
-        survival = survival_of(
-            self._acceptance.hazard_given(signal, hazard, context.slots, context.task)
-        )
-        worth = survival if forecast.weights is None else survival * forecast.weights
-        prices = verify_prices(forecast)
-        verify = np.minimum(context.draft_available, (worth >= prices[:, None]).sum(axis=0))
-        return verify, survival
+SCHEMA = 2
+"""Of saved states."""
+LOOK_AFTER = 256
+"""Steps without drafts before one looks whether they pay again; doubled at each look."""
+LONGEST_UNSEEN = 2 * LOOK_AFTER
+"""Such steps at most."""
+SCORED_EVERY = 8
+"""Steps of which one is held against its predictions, to save time; AUC needs hundreds."""
 
 
-_LOOK_PERIOD = 16
-"""Steps between looks at the drafter's confidence, where history and prices say not to draft."""
+class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A saved state."""
+
+    schema: int
+    acceptance: SavedAcceptance
+    step_times: SavedStepTimes | None
+    copied: SavedAcceptance | None = None
 
 
 class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -87,7 +88,7 @@ class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     profile: str | None = None
     """File with a cost profile to start from; without one, costs are learned from scratch."""
-    prior_hazard: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.67
+    prior_hazard: Annotated[float, msgspec.Meta(gt=0, lt=1)] = PRIOR_HAZARD
     """Acceptance assumed at each position before anything has been seen."""
     tpot_allowance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.02
     """Largest relative lengthening of a step for requests behind their TPOT target; 0 ignores
@@ -96,164 +97,468 @@ class GoodputOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Use the drafter's confidence where the engine reports it."""
 
 
-class LearnedAcceptance:
-    """Acceptance by history, confidence and, with a second source, by the match of a look-up.
-
-    Attributes:
-        model: hazards by position, request, confidence and look-up.
-    """
-
-    saved_as = "acceptance"
-
-    def __init__(self, options: GoodputOptions) -> None:
-        self._options = options
-        self.model = AcceptanceModel(1)
-
-    def start(self, capability: Capability) -> None:
-        """Begin on an engine, knowing nothing."""
-        self.model = AcceptanceModel(
-            capability.max_draft_tokens, prior_hazard=self._options.prior_hazard
-        )
-        self._change = ChangeDetector()
-        self._admission = ConfidenceAdmission(self.model)
-        self._sources = DraftSources()
-        self._lookup_alone = LookupAlone()
-        self._trims = capability.level is not Level.UNIFORM
-
-    @property
-    def observations(self) -> IntArray:
-        """[Kmax] number of observations of each position."""
-        return self.model.observations
-
-    def predict_drafts(self, context: StepContext, step_times: CostModel) -> Drafts:
-        """Return the survival of the drafts, of the better source for each request."""
-        model = self.model
-        signal: FloatArray | None = None
-        if context.confidence is not None and self._options.confidence and step_times.ready:
-            self._admission.late = False
-            signal = model.confidence.signal(context.confidence)
-            model.confidence.see(signal)
-        hazard, from_lookup, ahead = model.hazard(context.slots, context.task), None, None
-        without_drafter = False
-        if context.lookup_available is not None:
-            without_drafter = step_times.ready and self._lookup_alone.pays(context)
-            chosen = self._sources.choose(context, hazard, model.lookup)
-            context, hazard, from_lookup, ahead = chosen
-            if signal is not None and from_lookup is not None:
-                signal = np.where(from_lookup, np.nan, signal)
-        return Drafts(
-            context=context,
-            survival=survival_of(hazard),
-            notes=() if signal is None else (signal.T,),
-            hazard=hazard,
-            live=signal,
-            from_lookup=from_lookup,
-            ahead=ahead,
-            without_drafter=without_drafter,
-        )
-
-    def forecast_made(self, forecast: StepForecast) -> None:
-        """Follow the price of a draft, by which the sources are compared."""
-        if forecast.context.lookup_available is not None:
-            self._sources.priced(forecast)
-
-    def choose(self, forecast: StepForecast, drafts: Drafts, least_depth: int) -> Choice:
-        """Choose the planner's drafts, or those that confidence admits where confidence helps."""
-        best = forecast.best
-        depth = best.draft_depth
-        if not (self._admission.useful and self._trims):
-            return Choice(best.verify, depth, "planned")
-        if not depth and forecast.context.step % _LOOK_PERIOD == 0:
-            # Where nothing is drafted, no confidence is seen, and nothing could be admitted again.
-            depth = least_depth
-        if not depth:
-            return Choice(best.verify, depth, "planned")
-        reason = "admitted by confidence"
-        if drafts.live is None or drafts.hazard is None:
-            return Choice(best.verify, depth, reason)
-        verify, survival = self._admission.admit(forecast, drafts.hazard, drafts.live)
-        return Choice(verify, depth, reason, survival)
-
-    def learn_acceptance(self, step: FinishedStep, step_times: CostModel) -> bool:
-        """Learn from a finished step; whether acceptance has changed."""
-        model, outcome, context = self.model, step.outcome, step.context
-        signal: FloatArray | None = None
-        if step.plan.notes:
-            signal = np.ascontiguousarray(step.plan.notes[0].T)
-        elif outcome.confidence is not None and self._options.confidence:
-            self._admission.late = True
-            signal = model.confidence.signal(outcome.confidence)
-            model.confidence.see(signal)
-        verified, accepted = outcome.verified, outcome.accepted
-        looked_up = step.plan.from_lookup
-        if looked_up is not None:  # copied drafts say nothing about the drafter
-            verified, accepted = np.where(looked_up, 0, verified), np.where(looked_up, 0, accepted)
-        self._learn_lookup(step, step_times)
-        model.learn_outcomes(outcome.slots, verified, accepted, context.task, signal)
-        learned = model.history
-        return self._change.add_surprise(
-            learned.surprise, learned.expected_variance, learned.observed
-        )
-
-    def widen(self, *, centre: bool = False) -> None:
-        """Trust the past less; see `Acceptance.widen`."""
-        self.model.widen(centre=centre)
-
-    def forget(self, slots: IntArray) -> None:
-        """Reset the state of these slots."""
-        self.model.forget(slots)
-        self._lookup_alone.forget(slots)
-
-    def state(self) -> dict[str, Any]:
-        """Return what holds beyond single requests, JSON-compatible."""
-        return self.model.state()
-
-    def check_state(self, saved: Any) -> None:
-        """Raise PolicyError if this saved state fits no engine at all."""
-        try:
-            kmax = len(saved["position_effect"])
-        except (KeyError, TypeError) as error:
-            raise PolicyError(f"acceptance state does not fit: {error!r}") from error
-        AcceptanceModel(kmax).restore(saved)
-
-    def restore(self, saved: Any) -> None:
-        """Adopt a saved state. Raises PolicyError if it does not fit."""
-        self.model.restore(saved)
-
-    def _learn_lookup(self, step: FinishedStep, step_times: CostModel) -> None:
-        """Learn what a copied draft is worth, from every draft that was found."""
-        model, outcome, context = self.model, step.outcome, step.context
-        agreed = outcome.lookup_agreed
-        if agreed is None or context.lookup_available is None:
-            return
-        assert context.lookup_match is not None
-        if step.plan.mode is Mode.ON:
-            survival = survival_of(model.hazard(outcome.slots, context.task))
-            copied = survival_of(model.lookup.hazard(outcome.slots, context.lookup_match))
-            self._lookup_alone.learn_times(step, step_times, survival, copied)
-        model.lookup.learn_copied(
-            outcome.slots,
-            context.lookup_available,
-            context.lookup_match,
-            agreed,
-            outcome.emitted,
-        )
-
-
-class GoodputPolicy(PlannedPolicy):
-    """Maximises expected tokens per second of each step."""
+class GoodputPolicy:
+    """Maximises expected tokens per second of each step, from two beliefs."""
 
     name: ClassVar[str] = "goodput"
-    summary: ClassVar[str] = "most expected tokens per second, learned online (default)"
+    summary: ClassVar[str] = "most expected tokens per second, from two beliefs (default)"
     Options: ClassVar[type[msgspec.Struct]] = GoodputOptions
     reads_entropy: ClassVar[bool] = False
+    prepare = staticmethod(load_kernels)
 
     def __init__(self, options: GoodputOptions, *, seed: int = 0) -> None:
-        self.acceptance = LearnedAcceptance(options)
-        super().__init__(
-            self.acceptance, options.profile, tpot_allowance=options.tpot_allowance, seed=seed
+        self._options = options
+        self._profile = load_profile(Path(options.profile)) if options.profile else None
+        self._random = np.random.default_rng(seed)
+        self._capability: Capability | None = None
+        self._restored: State | None = None
+        self._source: SecondSource | None = None
+        """None until drafts are looked up, too."""
+        self._tpot: TpotTargets | None = None
+        """None until a request asks for a TPOT."""
+
+    def _start(self, capability: Capability) -> None:
+        self._capability, self._source = capability, None
+        self.acceptance = Acceptance(capability.max_draft_tokens, self._options.prior_hazard)
+        self.times = StepTimes(capability)
+        if self._profile is not None:
+            self.times.restore(prior_of_profile(self._profile, self.times, capability))
+        self.switch = Switch(capability)
+        self._cold_trial = ColdTrial(self.times) if ColdTrial.needed(capability) else None
+        self.figures = Figures(capability, self.times, self.switch)
+        self._trial: int | None = None
+        """K that the last step has drafted for, to measure it."""
+        self._depth: int | None = None
+        self._seen = 0
+        self._unseen, self._look_at = 0, LOOK_AFTER
+        """Steps without drafts, and how many of them before one looks."""
+        self._looking = self._look_was_odd = False
+        # Last, so that a saved state that does not fit raises once and not in every step.
+        restored, self._restored = self._restored, None
+        if restored is not None:
+            self._restore_beliefs(restored)
+
+    # ------------------------------------------------------------------- decide
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        """Decide K_i for this verification and D for the next drafting."""
+        if self._capability is None:
+            self._start(context.capability)
+        source, chosen = self._source, None
+        if context.lookup_available is not None and source is None:
+            self._source = source = SecondSource(context.capability.max_draft_tokens)
+        if source is not None and source.fades(cold=self.switch.cold):
+            self.switch.until = context.now
+        if self.switch.returns(context.now, context.batch_size):
+            self.acceptance.widen()  # drafts may be better than they were, unseen
+            self._unseen = self._look_at
+        if context.batch_size == 0:
+            return self._plan_prompts(context)
+        self._seen += 1
+        z = None
+        if context.confidence is not None and self._options.confidence:
+            z = self.acceptance.signal(context.confidence)
+        if highest_of(context.task) >= 0:
+            self.acceptance.begin(context.slots, context.task)
+        logits, survival = self.acceptance.predict(context.slots)
+        if source is not None:
+            chosen = source.choose(context, survival)
+        if chosen is None:
+            forecast = self._forecast(context, survival)
+        else:
+            forecast = self._forecast(chosen.context, chosen.survival, chosen.ahead)
+        if source is not None:
+            source.follow_price(forecast)
+        from_lookup = None if chosen is None else chosen.from_lookup
+        asked, late = self._depth or 0, self._late(context)
+        plan, tried = self._decide(forecast, logits, z, from_lookup)
+        if self.times.scale:
+            self.figures.planned(forecast, plan, asked)
+            # Whether drafts pay was judged without targets; a trial stays as it is.
+            if late is not None and plan.mode is Mode.ON and tried is None:
+                assert self._tpot is not None
+                plan = self._tpot.raised(plan, forecast, late)
+        else:  # nothing was timed: seconds are in units of a step
+            plan = msgspec.structs.replace(
+                plan,
+                reason="no step measured yet",
+                measures=True,
+                predicted_tokens=math.nan,
+                predicted_seconds=math.nan,
+            )
+        if z is None and tried is None and from_lookup is None:
+            return plan
+        notes = () if z is None else (z.T,)
+        return msgspec.structs.replace(plan, notes=notes, memo=tried, from_lookup=from_lookup)
+
+    def _late(self, context: StepContext) -> BoolArray | None:
+        """Return [B] whether each request is behind its TPOT target; None if none is."""
+        if not self._options.tpot_allowance or not lowest_of(context.tpot_target) < math.inf:
+            return None
+        if self._tpot is None:
+            self._tpot = TpotTargets(self._options.tpot_allowance)
+        return self._tpot.late(context)
+
+    def _forecast(
+        self, context: StepContext, survival: FloatArray, ahead: Ahead | None = None
+    ) -> StepForecast:
+        """Return tokens and seconds of every plan by both beliefs, and the best plan."""
+        times = self.times
+        shared = context.shared_seconds + times.prompt_seconds(self.switch.shared_prompts)
+        penalty = round(200.0 * float(times.coefficients[RAGGED])) / 200.0
+        capability = context.capability
+        if penalty != capability.ragged_penalty:
+            capability = _with_penalty(capability, penalty)
+        if capability is not context.capability or shared != context.shared_seconds:
+            context = msgspec.structs.replace(context, capability=capability, shared_seconds=shared)
+        total = sum_of(context.context_tokens)
+        seconds = times.curves(context.batch_size, total, scale=times.scale or 1.0, besides=shared)
+        prompts = times.prompt_seconds(context.prefill_tokens)
+        return forecast_step(context, survival, *seconds, prompts, ahead)
+
+    def _hope(self, context: StepContext) -> None:
+        """Tell the switch what drafts save at half the load, and at this one if good again."""
+        alive = int(np.count_nonzero(context.draft_possible))
+        if not alive:
+            self.switch.hope(0.0, 1.0, EVERY)
+            return
+        belief, total = self.acceptance, sum_of(context.context_tokens)
+        batch = (alive + 1) // 2
+        half = self.times.shortest(batch, total * batch // context.batch_size)
+        saved = saved_by_drafts(belief.mean, belief.covariance, belief.flat, half)
+        whole = self.times.shortest(context.batch_size, total)
+        again = saved_by_drafts(belief.prior_mean, 0.0 * belief.prior, belief.flat, whole)
+        self.switch.hope(saved, again, EVERY)
+
+    def _decide(
+        self,
+        forecast: StepForecast,
+        logits: FloatArray,
+        z: FloatArray | None,
+        from_lookup: BoolArray | None,
+    ) -> tuple[SpecPlan, int | None]:
+        """Return the plan, and K whose trial it is."""
+        context, best = forecast.context, forecast.best
+        if self.switch.may_stop:
+            # OFF-cold runs no pass: its step is the verify time without drafts.
+            cold = float(forecast.verify_seconds[0])
+            self.switch.losing = forecast.best_tokens * cold <= context.batch_size * best.seconds
+            if not context.step % EVERY:
+                self._hope(context)
+        trial = self._cold_trial
+        if trial is not None and trial.stops(forecast):
+            self.switch.stop(context.now, context.batch_size)
+        if self.switch.cold:
+            self._trial, self._depth = None, 0
+            return _cold_plan(forecast, from_lookup), None
+        if trial is not None and trial.due(forecast, self._seen, self.switch.lifetime):
+            nothing: IntArray = np.zeros(context.batch_size, dtype=np.int64)
+            reason = "measuring a step without the drafter"
+            return forecast.predicted_plan(nothing, 0, Mode.OFF_COLD, reason, measures=True), None
+        tried, self._depth = self._trial, best.draft_depth
+        beliefs = self.acceptance, self.times
+        self._trial = best_trial(
+            context, best, forecast.survival, *beliefs, self._seen, self.switch.prompts
+        )
+        self._look(forecast)
+        depth = best.draft_depth if self._trial is None else self._trial
+        tokens: float | None = None
+        if tried is not None:
+            verify, reason = np.minimum(context.draft_available, tried), f"timing K = {tried}"
+        else:
+            verify, reason, tokens = self._chosen(forecast, logits, z, from_lookup)
+        capability = context.capability
+        mode = Mode.ON
+        if not depth and not verify.any():
+            cold = capability.cold_off and not capability.off_pass
+            mode = Mode.OFF_COLD if cold else Mode.OFF_WARM
+        plan = forecast.predicted_plan(
+            verify, depth, mode, reason, tokens=tokens, measures=tried is not None
+        )
+        return plan, tried
+
+    def _look(self, forecast: StepForecast) -> None:
+        """Draft a little where nothing has been drafted for long: beliefs alone would never."""
+        context, best = forecast.context, forecast.best
+        odd, self._look_was_odd = self._look_was_odd, False
+        if best.draft_depth if context.capability.steers_depth else best.verify.any():
+            self._unseen, self._look_at, self._looking = 0, LOOK_AFTER, False
+            return
+        self._unseen += 1
+        due = odd or self._unseen >= self._look_at
+        if self._trial or not due or not context.draft_possible.any():
+            return
+        if not odd:  # one odd step tells little, a second one more
+            self.acceptance.widen()
+            self._unseen, self._look_at = 0, min(2 * self._look_at, LONGEST_UNSEEN)
+        self._trial = next((k for k in context.capability.uniform_values if k), None)
+        self._looking = True
+
+    def _chosen(
+        self,
+        forecast: StepForecast,
+        logits: FloatArray,
+        z: FloatArray | None,
+        from_lookup: BoolArray | None,
+    ) -> tuple[IntArray, str, float | None]:
+        """Return the drafts to verify, planned or admitted by confidence, why, and their tokens.
+
+        None for the tokens: those of the forecast.
+        """
+        context, best = forecast.context, forecast.best
+        verify, reason, survival = best.verify, "planned", None
+        if context.capability.level is Level.UNIFORM:
+            return verify, reason, None
+        if z is not None and self.acceptance.informative and best.draft_depth:
+            survival = self.acceptance.survival(logits, z)
+            if from_lookup is not None:
+                survival = np.where(from_lookup, forecast.survival, survival)
+            worth = survival if forecast.weights is None else survival * forecast.weights
+            price = verify_price(forecast)
+            verify = np.minimum(context.draft_available, (worth >= price).sum(axis=0))
+            reason = "admitted by confidence"
+        verify = self._filled(context, verify)
+        tokens = None if survival is None else context.batch_size + value_of(survival, verify)
+        return verify, reason, tokens
+
+    def _filled(self, context: StepContext, verify: IntArray) -> IntArray:
+        """Fill the padding of a captured size with drafts at hand, of requests drawn by lot."""
+        buckets = context.capability.token_buckets
+        if not buckets or not verify.any():
+            return verify
+        tokens = len(verify) + int(verify.sum())
+        size = next((each for each in buckets if each >= tokens), tokens)
+        can = np.flatnonzero(verify < context.draft_available)
+        if size == tokens or not can.size:
+            return verify
+        filled = verify.copy()
+        filled[self._random.permutation(can)[: size - tokens]] += 1
+        return filled
+
+    def _plan_prompts(self, context: StepContext) -> SpecPlan:
+        """Plan a step of prompts only: draft to the depth of the last decode step."""
+        cold = self.switch.cold
+        depth = context.engine_k if self._depth is None else self._depth
+        return SpecPlan(
+            step=context.step,
+            verify=np.zeros(0, dtype=np.int64),
+            draft_depth=0 if cold else depth,
+            mode=Mode.OFF_COLD if cold else Mode.ON,
+            reason="nothing decodes",
         )
 
+    # -------------------------------------------------------------------- learn
+
+    def observe(self, step: FinishedStep) -> None:
+        """Learn acceptance, losses and step time from a finished step."""
+        if self._capability is None:
+            return
+        outcome, plan = step.outcome, step.plan
+        if outcome.slots.size:
+            z = None
+            if plan.notes:
+                z = np.ascontiguousarray(plan.notes[0].T)
+            elif outcome.confidence is not None and self._options.confidence:
+                z = self.acceptance.signal(outcome.confidence)
+            verified, accepted = outcome.verified, outcome.accepted
+            if plan.from_lookup is not None:  # copied drafts say nothing of the drafter
+                verified, accepted = np.where(plan.from_lookup, 0, (verified, accepted))
+            self._score_predictions(outcome, verified, accepted, z)
+            self.acceptance.learn(outcome.slots, verified, accepted, z)
+        self.figures.table.drafted = outcome.draft_depth > 0
+        # In shadow mode another plan ran, and the drafter may have drafted.
+        cold = plan.mode is Mode.OFF_COLD and outcome.draft_depth == 0
+        if outcome.seconds > 0.0 and outcome.batch_size and outcome.slots.size:
+            self._learn_loss(step, cold=cold)
+        self.times.learn(outcome, cold=cold, tried=plan.memo)
+        # The step that made the drafts of a look is part of it.
+        drafted = outcome.draft_depth > 0 and self._capability.steers_depth
+        if self._looking and (drafted or plan.memo is not None) and self.times.surprised:
+            self._look_was_odd, self._looking = True, False
+        if cold and self._cold_trial is not None and outcome.batch_size:
+            self._cold_trial.timed(outcome.batch_size)
+        if self._source is not None and outcome.slots.size:
+            self._source.learn(step)
+        if self._tpot is not None:
+            self._tpot.emitted(outcome.slots, outcome.emitted)
+
+    def _score_predictions(
+        self, outcome: StepOutcome, verified: IntArray, accepted: IntArray, z: FloatArray | None
+    ) -> None:
+        """Hold predicted acceptance of some steps against their outcomes."""
+        if outcome.step % SCORED_EVERY:
+            return
+        logits = self.acceptance.logits(outcome.slots)
+        counts = verified, accepted
+        self.figures.quality.see("history", self.acceptance.hazard(logits), *counts)
+        if z is not None:
+            self.figures.quality.see("confidence", self.acceptance.hazard(logits, z), *counts)
+
+    def _learn_loss(self, step: FinishedStep, *, cold: bool) -> None:
+        outcome, times = step.outcome, self.times
+        if not times.scale:
+            return
+        batch, context = outcome.batch_size, outcome.context_tokens
+        drafts, tokens = 0, 1.0
+        if self._source is not None:
+            drafts, tokens = self._source.alone(step)
+        without = times.seconds(batch, batch + drafts, context, 0.0) / tokens
+        seconds = outcome.seconds
+        if outcome.prefill_tokens:
+            passes = 0.0 if cold else float(times.passes[outcome.draft_depth])
+            seconds = times.seconds(batch, outcome.batch_tokens, context, passes)
+        emitted = outcome.emitted
+        if (rows := step.context.taking_part) is not None:
+            emitted = emitted[rows]
+        lost = seconds - sum_of(emitted) / len(emitted) * without
+        if self._cold_trial is not None and self._cold_trial.recovering:
+            lost = 0.0
+        self.switch.learn(outcome.now, outcome.slots, batch, seconds, lost, outcome.prefill_tokens)
+
+    def forget(self, slots: IntArray) -> None:
+        """Drop the state of ended requests."""
+        if self._capability is not None:
+            self.acceptance.forget(slots)
+            self.switch.forget(slots)
+        for part in (self._source, self._tpot):
+            if part is not None:
+                part.forget(slots)
+
+    # ------------------------------------------------------------------ figures
+
+    @property
+    def last_forecast(self) -> StepForecast | None:
+        """Forecast of the last step that was forecast, for `adaptive-spec explain`."""
+        return None if self._capability is None else self.figures.forecast
+
+    def estimates(self) -> dict[str, float]:
+        """Return tokens per second of no speculation, the engine's own K and the plan."""
+        return {} if self._capability is None else self.figures.estimates()
+
+    def explanation(self) -> dict[str, Any]:
+        """Return the numbers behind the last decision; see `Figures.explanation`."""
+        return {} if self._capability is None else self.figures.explanation()
+
     def hazard_quality(self) -> dict[str, dict[str, Any]]:
-        """How well acceptance is predicted; see `policies.acceptance.hazard_quality`."""
-        return {} if self._capability is None else self.acceptance.model.quality.snapshot()
+        """Return how well acceptance is predicted; see `policies.hazard_quality`."""
+        return {} if self._capability is None else self.figures.quality.snapshot()
+
+    def break_even(self) -> dict[str, Any]:
+        """Return where drafts break even; see `policies.optional.break_even`."""
+        return {} if self._capability is None else self.figures.break_even()
+
+    # -------------------------------------------------------------------- state
+
+    def state(self) -> State:
+        """Return both beliefs, each with the prior that it began with."""
+        if self._capability is None:
+            return self._restored or {}
+        return {
+            "schema": SCHEMA,
+            "acceptance": msgspec.to_builtins(self.acceptance.saved()),
+            "step_times": msgspec.to_builtins(self.times.saved()),
+            "copied": msgspec.to_builtins(self._source.saved()) if self._source else None,
+        }
+
+    def restore(self, state: State) -> None:
+        """Start from a saved state; its Kmax must be the engine's."""
+        if not state:
+            return
+        saved = self._checked(state)
+        kmax = len(saved.acceptance.positions.mean)
+        if self._capability is not None:  # else the first plan tells whether it fits
+            engine = self._capability.max_draft_tokens
+            if kmax != engine:
+                raise PolicyError(f"{self.name} state: of Kmax {kmax}, the engine's is {engine}")
+        self._restored = state
+        if self._capability is not None:
+            self._start(self._capability)
+
+    def _checked(self, state: State) -> _Saved:
+        """Return a saved state as its parts. Raises PolicyError, one line."""
+        if (schema := state.get("schema")) != SCHEMA:
+            shown = schema if isinstance(schema, int) else "unknown"
+            raise PolicyError(
+                f"{self.name} state: schema {shown} is of another version, {SCHEMA} is expected"
+            )
+        try:
+            saved = msgspec.convert(state, _Saved)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise PolicyError(f"{self.name} state: {error}") from error
+        kmax = len(saved.acceptance.positions.mean)
+        for each in (saved.acceptance, saved.copied):
+            if each is not None:
+                Acceptance(kmax).restore(each)
+        if saved.step_times is not None:
+            saved.step_times.parts.checked(SIZE)
+            if any(len(each) != kmax + 1 for each in saved.step_times.timed.values()):
+                raise PolicyError(f"{self.name} state: step times are not of Kmax {kmax}")
+        return saved
+
+    def join_fleet(self, peers: Sequence[Peer], capability: Capability) -> list[str]:
+        """Start from what other replicas have learned; see `policies.optional.fleet_prior`.
+
+        Returns why each of those that are left out is not used.
+        """
+        kmax, refused = capability.max_draft_tokens, []
+        acceptance, copied, step_times = [], [], []
+        for peer in peers:
+            try:
+                saved = self._checked(peer.state)
+                if (own := len(saved.acceptance.positions.mean)) != kmax:
+                    raise PolicyError(f"of Kmax {own}, the engine's is {kmax}")
+                for part in (saved.acceptance, saved.copied):
+                    if part is not None:
+                        check_prior(part.positions)
+                if saved.step_times is not None:
+                    check_prior(saved.step_times.parts)
+            except PolicyError as error:
+                refused.append(f"{peer.name}: {error}")
+                continue
+            acceptance.append((saved.acceptance, peer.doubt))
+            if saved.copied is not None:
+                copied.append((saved.copied, peer.doubt))
+            if saved.step_times is not None and peer.alike:
+                step_times.append((saved.step_times, peer.doubt))
+        if not acceptance:
+            return refused
+        alone = Acceptance(kmax, self._options.prior_hazard)
+        times = StepTimes(capability)
+        self.restore(
+            {
+                "schema": SCHEMA,
+                "acceptance": msgspec.to_builtins(pooled_acceptance(acceptance, alone)),
+                "step_times": msgspec.to_builtins(pooled_step_times(step_times, times))
+                if step_times
+                else None,
+                "copied": msgspec.to_builtins(pooled_acceptance(copied, SecondSource(kmax).copied))
+                if copied
+                else None,
+            }
+        )
+        return refused
+
+    def _restore_beliefs(self, state: State) -> None:
+        saved = msgspec.convert(state, _Saved)
+        self.acceptance.restore(saved.acceptance)
+        if saved.step_times is not None:
+            self.times.restore(saved.step_times)
+        if saved.copied is not None:
+            self._source = SecondSource(len(saved.acceptance.positions.mean))
+            self._source.copied.restore(saved.copied)
+
+
+def _cold_plan(forecast: StepForecast, from_lookup: BoolArray | None) -> SpecPlan:
+    """Return a step without the drafter's pass; copied drafts are verified none the less."""
+    reason = "drafts lose more than they bring"
+    verify: IntArray = np.zeros(forecast.context.batch_size, dtype=np.int64)
+    if from_lookup is not None:
+        pays = (forecast.survival >= verify_price(forecast)).sum(axis=0)
+        verify = np.where(from_lookup, np.minimum(forecast.context.draft_available, pays), 0)
+        reason = "look-up alone"
+    return forecast.predicted_plan(verify, 0, Mode.OFF_COLD, reason)
+
+
+@lru_cache(maxsize=64)
+def _with_penalty(capability: Capability, penalty: float) -> Capability:
+    return msgspec.structs.replace(capability, ragged_penalty=penalty)

@@ -30,6 +30,7 @@ NEED_VLLM = (
     "tests/bench_judge",
     "tests/bench_gpu/with_vllm",
     "tests/demo",
+    "tests/upstream",
 )
 """What needs packages that only the environment `vllm` has."""
 
@@ -220,7 +221,7 @@ def site(run: Run) -> None:
 
 
 def decisions(run: Run) -> None:
-    """Whether every policy decides as `scripts/decisions.txt` says."""
+    """Return whether every policy decides as `scripts/decisions.txt` says."""
     hashes = ROOT / "scripts/decision_hashes.py"
     against = ["--against", ROOT / "scripts/decisions.txt"]
     run.stage("decisions", [python_of("dev"), hashes, *against])

@@ -17,6 +17,7 @@ from typing import Any
 
 import compatibility
 import msgspec
+import policy_constants
 import validation_tables
 
 from adaptive_spec.adapters.sglang import rules as sglang_rules
@@ -31,9 +32,11 @@ from adaptive_spec.engines.rules import markdown_table
 from adaptive_spec.operation import metrics
 from adaptive_spec.policies.bandit import BanditOptions
 from adaptive_spec.policies.goodput import GoodputOptions
+from adaptive_spec.policies.regression import RegressionOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+from benchmarks import tree_or_chain  # noqa: E402
 from benchmarks.judge import page, real_text  # noqa: E402
 
 
@@ -49,6 +52,7 @@ def tables() -> dict[str, dict[str, str]]:
             "tensorrt_llm": compatibility.matrix(tensorrt_llm_versions.VERSIONS),
             "vllm": compatibility.matrix(versions.VERSIONS),
         },
+        "docs/constants.md": {"constants": policy_constants.table()},
         "docs/configuration.md": {"config": config_table(Config)},
         "docs/measured.md": measured,
         "docs/mechanisms.md": real_text.tables(real_text.published()),
@@ -57,6 +61,7 @@ def tables() -> dict[str, dict[str, str]]:
             "baselines": baseline_table(),
             "goodput": config_table(GoodputOptions, "options."),
             "policies": policy_table(),
+            "regression": config_table(RegressionOptions, "options."),
         },
         "docs/sglang.md": {
             "interplay": markdown_table(sglang_rules.RULES),
@@ -66,7 +71,7 @@ def tables() -> dict[str, dict[str, str]]:
             "interplay": markdown_table(tensorrt_llm_rules.RULES),
             "versions": tensorrt_llm_versions.VERSIONS.markdown(),
         },
-        "docs/simulator.md": validation_tables.sections(),
+        "docs/simulator.md": {**validation_tables.sections(), "trees": tree_or_chain.published()},
         "docs/vllm.md": {
             "figures": metrics.markdown_table(),
             "interplay": markdown_table(vllm_rules.RULES),

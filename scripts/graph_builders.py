@@ -23,7 +23,7 @@ class UnreadError(ValueError):
 
 
 def replays_mixed(package: Path, builder: dict[str, Any]) -> bool:
-    """Whether graphs of a builder replay batches of mixed K.
+    """Return whether graphs of a builder replay batches of mixed K.
 
     Args:
         package: the folder `vllm` of a wheel.
@@ -57,7 +57,7 @@ def replays_mixed(package: Path, builder: dict[str, Any]) -> bool:
 
 
 def has_own_decode_path(package: Path, model: str | None) -> bool:
-    """Whether a folder of `vllm/models` has a decode path of its own for NVIDIA GPUs."""
+    """Return whether a folder of `vllm/models` has a decode path of its own for NVIDIA GPUs."""
     return model is not None and (package / "models" / model / "nvidia" / OWN_DECODE_PATH).is_dir()
 
 

@@ -3,7 +3,7 @@
     python scripts/plan_path.py [--functions]
 
 The server is a simulated one, 16 clients with EAGLE on an H100; the step shown is the first after
-1,500 that neither measures nor switches. Compiled loops do not show.
+1,500 that neither measures nor switches. Compiled functions do not show.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def _prepare_v2() -> None:
 
 
 def judge(known: dict[str, Any], target: str, method: str, k: int, more: dict[str, Any]) -> str:
-    """What would be steered, in the doctor's words, or why vLLM makes no configuration."""
+    """Return the steered parts, in the doctor's words, or why vLLM makes no configuration."""
     from adaptive_spec.adapters.vllm.recipe import judge as judge_command
 
     with tempfile.TemporaryDirectory() as folder:
@@ -194,7 +194,7 @@ def checkpoint(folder: Path, model: dict[str, Any]) -> Path:
 
 
 def in_full_graphs(known: dict[str, Any], target: str, package: Path) -> dict[str, str]:
-    """What full graphs leave of K per request, by GPU; nothing where that is unknown."""
+    """Return how K per request fares in full graphs, by GPU; nothing where that is unknown."""
     settings = known["targets"][target]
     kind = settings.get("attention")
     found = {}

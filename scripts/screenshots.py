@@ -1,12 +1,10 @@
 """Make the pictures of commands and pages in docs/images, with headless Chromium.
 
-    python scripts/screenshots.py [view] [top] [advise] [report] [states]
+    python scripts/screenshots.py [view] [top] [advise] [report]
 
 The live view and `top` show a simulated server (acceptance recorded from vLLM on a CPU, costs of an
 H100) at 4, 32 and 96 clients. `advise` reads a trace in benchmarks/results and takes seconds;
-`report` shows a small sweep. `states` writes to out/screenshots what no document shows: the live
-view while the server is idle, and while speculation is off, both at two widths. What they need
-beside the environment `dev` is Chromium.
+`report` shows a small sweep. They need Chromium beside the environment `dev`.
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ from adaptive_spec.sim.load.request import requests_of
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
-SEEN = ROOT / "out" / "screenshots"
 COMMANDS = Path(sys.executable).parent
 TRACE = ROOT / "benchmarks" / "results" / "vllm_cpu-costs.jsonl.gz"
 KMAX = 6
@@ -61,14 +58,14 @@ FRAME_STYLE = (
 Status = dict[str, Any]
 
 
-def statuses(drafter_name: str = "eagle", phases: Phases = PHASES) -> list[Status]:
+def statuses(phases: Phases = PHASES) -> list[Status]:
     """Status of a simulated server after each second."""
     data = load_acceptance(["record:good_t0.8"], drafter_list="eagle", seed=0, kmax=KMAX)
     pieces = [Piece(seconds, clients, clients) for seconds, clients in phases]
     engine = Engine(
         VaryingClosedLoad(requests_of(data, seed=0), pieces),
         data,
-        drafter(drafter_name),
+        drafter("eagle"),
         hardware("h100-llama-8b"),
         build_policy("goodput"),
         EngineOptions(max_draft_tokens=KMAX),
@@ -84,22 +81,22 @@ def statuses(drafter_name: str = "eagle", phases: Phases = PHASES) -> list[Statu
     return found
 
 
-def history(found: list[Status], idle: float) -> dict[str, Any]:
-    """Rows of these statuses as a server keeps them, a second apart, the last one `idle` s ago."""
+def history(found: list[Status]) -> dict[str, Any]:
+    """Rows of these statuses as a server keeps them, a second apart, the last one just now."""
     kept = History()
     for second, status in enumerate(found):
         kept.add(2.0 * second, status)
     rows = kept.snapshot()
     for place, row in enumerate(rows["rows"]):
-        row[0] = time.time() - idle - len(found) + place
+        row[0] = time.time() - len(found) + place
     return rows
 
 
 class Handler(BaseHTTPRequestHandler):
     """Serves the page with the history of all statuses but the last, which is the present one."""
 
-    def __init__(self, found: list[Status], idle: float, *arguments: Any) -> None:
-        self.found, self.idle = found, idle
+    def __init__(self, found: list[Status], *arguments: Any) -> None:
+        self.found = found
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
@@ -109,10 +106,10 @@ class Handler(BaseHTTPRequestHandler):
             page = resources.files("adaptive_spec.operation").joinpath("view.html")
             body, kind = page.read_bytes(), "text/html"
         elif path.endswith("/adaptive_spec"):
-            status = self.found[-1] | {"written": time.time(), "idle_seconds": self.idle}
+            status = self.found[-1] | {"written": time.time(), "idle_seconds": 0.0}
             answer = {"engine": 0, "break_even": status.pop("break_even"), "status": status}
             if "history" in query:
-                answer["history"] = history(self.found[:-1], self.idle)
+                answer["history"] = history(self.found[:-1])
             body, kind = json.dumps({"engines": [answer]}).encode(), "application/json"
         else:
             self.send_error(404)
@@ -148,25 +145,14 @@ def shot(url: str, path: Path, width: int, height: int) -> None:
     print(path)
 
 
-def view_of(found: list[Status], idle: float, path: Path) -> None:
+def view() -> None:
     """Pictures of the page at /v1/adaptive_spec/view, on a screen and on a phone."""
-    server = HTTPServer(("127.0.0.1", 0), partial(Handler, found, idle))
+    server = HTTPServer(("127.0.0.1", 0), partial(Handler, statuses()))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/adaptive_spec/view"
-    shot(url, path.with_name(f"{path.name}.png"), 1440, 1640)
-    shot(url, path.with_name(f"{path.name}-phone.png"), 390, 3000)
+    shot(url, IMAGES / "view.png", 1440, 1640)
+    shot(url, IMAGES / "view-phone.png", 390, 3000)
     server.shutdown()
-
-
-def view() -> None:
-    """The live view of a busy server."""
-    view_of(statuses(), 0.0, IMAGES / "view")
-
-
-def states() -> None:
-    """The live view of an idle server, and of one where no draft pays, for a look."""
-    view_of(statuses(), 37.0, SEEN / "idle")
-    view_of(statuses("draft_model:share=1.0"), 0.0, SEEN / "off")
 
 
 def top() -> None:
@@ -227,7 +213,7 @@ def report() -> None:
         shot(output.joinpath("report", "report.html").as_uri(), IMAGES / "report.png", 1100, 900)
 
 
-PICTURES = {each.__name__: each for each in (view, top, advise, report, states)}
+PICTURES = {each.__name__: each for each in (view, top, advise, report)}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PICTURES:

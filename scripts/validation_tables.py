@@ -23,11 +23,10 @@ def sections() -> dict[str, str]:
 
 
 def verdicts(tables: Sequence[dict[str, Any]]) -> str:
-    """What each table demands, and what came out."""
+    """Return the demand of each table, and its outcome."""
     lines = ["| table | subject | demand | result |", "| --- | --- | --- | --- |"]
     for table in tables:
-        checks = table["checks"] or [["none", "for information", True]]
-        for number, (demand, found, passed) in enumerate(checks):
+        for number, (demand, found, passed) in enumerate(table["checks"]):
             name, title = (table["table"], table["title"]) if number == 0 else ("", "")
             mark = "" if passed else "**missed**: "
             lines.append(f"| {name} | {title} | {demand} | {mark}{found} |")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.policies.planning.break_even_table import BreakEven
+from adaptive_spec.policies.optional.break_even import BreakEven
 from adaptive_spec.sim.explained_policy import ExplainedPolicy
-from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace, learn_step
+from adaptive_spec.sim.logged_steps import LoggedTrace, learn_step
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.sim.step_trace import Source
 

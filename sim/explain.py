@@ -24,7 +24,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.operation.why import sentence
 from adaptive_spec.sim.explained_policy import ExplainedPolicy
 from adaptive_spec.sim.hardware.from_trace import one_server
-from adaptive_spec.sim.off_policy.logged_steps import LoggedStep, LoggedTrace, learn_step
+from adaptive_spec.sim.logged_steps import LoggedStep, LoggedTrace, learn_step
 from adaptive_spec.sim.policy_choice import PolicyChoice
 from adaptive_spec.sim.step_trace import Source
 from adaptive_spec.step import Mode
@@ -230,7 +230,7 @@ class _Comparison:
         """Sums [Kmax] over the requests of each step: (believed, seen), accepted."""
 
     def add(self, policy: ExplainedPolicy, logged: LoggedStep) -> None:
-        """Take up a step that the policy has just planned."""
+        """Note a step that the policy has just planned."""
         forecast, outcome = policy.last_forecast, logged.outcome
         if forecast is None or forecast.context.step != logged.context.step:
             return

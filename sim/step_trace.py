@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+from adaptive_spec.audit.blocks import Arm, Window
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.trace import Segment, find_segments, read_segment
 from adaptive_spec.step import Capability, IntArray, Mode, StepOutcome
@@ -77,6 +78,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     entropy: Signal | None = None
     late_confidence: Signal | None = None
     prompt_batches: list[tuple[Requests, Tokens, Seconds]] = []
+    audit: tuple[Count, Window, Arm, bool] | None = None
     capability: Capability | None = None
     kv_total_tokens: Count | None = None
     task_names: dict[str, str] | None = None
@@ -123,6 +125,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
             ragged=len(set(self.k)) > 1,
             seconds=math.nan if self.seconds is None else self.seconds,
             now=self.now,
+            prompt_batches=tuple(self.prompt_batches),
         )
 
 
@@ -271,7 +274,7 @@ class TaskNames:
         self._names: dict[int, dict[str, str]] = defaultdict(dict)
 
     def read(self, step: RecordedStep) -> None:
-        """Take up the labels that a step names."""
+        """Add the labels that a step names."""
         if step.task_names:
             self._names[step.process].update(step.task_names)
 

@@ -99,7 +99,9 @@ def in_two_processes(function: Callable[..., None], *shared: Any) -> list[Any]:
     """What both ranks put, in order: each runs `function(rank, *shared, answers)`."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    ranks = [context.Process(target=function, args=(rank, *shared, answers)) for rank in range(2)]
+    ranks = [
+        context.Process(target=_run, args=(function, rank, shared, answers)) for rank in (0, 1)
+    ]
     for each in ranks:
         each.start()
     found = sorted(answers.get(timeout=240) for _ in ranks)
@@ -107,3 +109,11 @@ def in_two_processes(function: Callable[..., None], *shared: Any) -> list[Any]:
         each.join(60)
         assert each.exitcode == 0
     return found
+
+
+def _run(function: Callable[..., None], rank: int, shared: tuple[Any, ...], answers: Any) -> None:
+    function(rank, *shared, answers)
+    answers.close()
+    answers.join_thread()
+    # A thread of gloo's may outlive its group, and would abort the interpreter's own end.
+    os._exit(0)

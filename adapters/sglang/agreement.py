@@ -55,7 +55,7 @@ class Agreement:
 
     @property
     def decides(self) -> bool:
-        """Whether this rank's policy decides."""
+        """Return whether this rank's policy decides."""
         return self._rank == 0
 
     def all_ready(self, ready: bool, patience: float = PATIENCE_SECONDS) -> bool:

@@ -14,6 +14,7 @@ from adaptive_spec.adapters.sglang.agreement import Agreement
 from adaptive_spec.adapters.sglang.capability import detect, drafts_are_sampled
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.housekeeping import OverridesTrim, quieten
+from adaptive_spec.adapters.sglang.identity import identity
 from adaptive_spec.adapters.sglang.settings import Settings, Source
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.steps import StepDriver
@@ -117,7 +118,13 @@ def _build(
     tap = controller = None
     if agreement.decides and support.capability is not None:
         tap = _confidence(scheduler, settings, source.features)
-        controller = controller_for(support, settings.config, LOG, missing=source.missing)
+        controller = controller_for(
+            support,
+            settings.config,
+            LOG,
+            missing=source.missing,
+            identity=identity(scheduler, support),
+        )
     driver = StepDriver(
         scheduler,
         params,
@@ -133,10 +140,19 @@ def _build(
     attached = Attached(driver, params, tap, _trim(source.features))
     if controller is not None:
         attached.metrics = _metrics(scheduler, controller)
+        nodes = ",".join(map(str, params.tree_nodes))
         attached.start_line = start_line(
             support,
             controller,
-            details=(f"ranks={agreement.size}", f"dwell={settings.dwell}", f"hooks={hooks}"),
+            details=filter(
+                None,
+                (
+                    nodes and f"nodes={nodes}",
+                    f"ranks={agreement.size}",
+                    f"dwell={settings.dwell}",
+                    f"hooks={hooks}",
+                ),
+            ),
         )
     return attached
 

@@ -40,6 +40,7 @@ def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Su
             level=Level.UNIFORM,
             max_draft_tokens=ladder[-1],
             ladder=ladder,
+            tree_nodes=params.tree_nodes,
             off_pass=warm,
             cold_off=not stateless and skips,
             sampled_drafts=not stateless and drafts_are_sampled(scheduler.server_args),
@@ -47,7 +48,7 @@ def detect(scheduler: Any, params: SteeredParams | None, reason: str = "") -> Su
         method=setup.name,
         scheduling="overlap" if scheduler.enable_overlap else "sync",
         shadow=tuple(reasons(RULES, SHADOW, setup)),
-        notes=tuple(_notes(scheduler, params, skips=skips and not stateless)),
+        notes=tuple(_notes(setup, params, skips=skips and not stateless)),
     )
 
 
@@ -73,13 +74,15 @@ def unsupported_here(server_args: Any) -> str:
     return next(reasons(RULES, INERT, Setup(server_args)), "")
 
 
-def _notes(scheduler: Any, params: SteeredParams, *, skips: bool) -> list[str]:
+def _notes(setup: Setup, params: SteeredParams, *, skips: bool) -> list[str]:
     notes = []
+    if setup.disaggregated == "decode":
+        notes.append("acceptance is low where a prompt comes without the drafter's KV")
     if 0 not in params.candidate_steps:
         notes.append("K = 0 is no candidate, so speculation is never off")
     if skips:
         notes.append(f"{SKIP_VARIABLE} leaves the drafter's state stale after K = 0")
-    if any(getattr(scheduler, name, False) for name in ("is_hybrid_swa", "is_hybrid_ssm")):
+    if any(getattr(setup.scheduler, name, False) for name in ("is_hybrid_swa", "is_hybrid_ssm")):
         notes.append("free KV of hybrid pools is not read")
     return notes
 

@@ -22,7 +22,7 @@ _UNKNOWN_KV = 1 << 40
 
 
 class _Limits(NamedTuple):
-    """What stays the same while the same requests decode with the same K.
+    """Hold the parts of a context that last while the same requests decode with the same K.
 
     Attributes:
         rows: constants of the requests.

@@ -9,7 +9,8 @@ from adaptive_spec.engines.source_check import EngineSource
 from adaptive_spec.engines.source_facts import Fact, function, names, order
 
 BASE = "base"
-STANDALONE, NGRAM, CONFIDENCE = "STANDALONE", "NGRAM", "confidence"
+STANDALONE, TREES, NGRAM = "STANDALONE", "token trees", "NGRAM"
+CONFIDENCE = "confidence"
 PLANNING_AHEAD, RUNTIME_SWITCH, OVERRIDES = "planning ahead", "run-time switch", "overrides"
 RESOLVED = "what SGLang resolves itself"
 
@@ -27,7 +28,11 @@ _EAGLE = "srt/speculative/eagle_worker_v2.py"
 _EXTEND = "EagleDraftWorker._draft_extend_for_decode"
 _STANDALONE = "srt/speculative/standalone_worker_v2.py"
 _NGRAM = "srt/speculative/ngram_worker.py"
+_WORKER = "srt/speculative/base_spec_worker.py"
+_MODEL = "srt/model_executor/model_runner.py"
+_GRAPHS = "srt/model_executor/runner/decode_cuda_graph_runner.py"
 _CONTEXT = "srt/runtime_context.py"
+_SIZES = "srt/mem_cache/allocation_sizing.py"
 
 
 _OWN = "SGLang's own schedule, which we stand in for and ask"
@@ -138,6 +143,35 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         names(_STATE, "AdaptiveController", "_states", "made without its constructor"),
         function(_PARAMS, "resolve_candidate_steps_from_config(cfg_path)", "the ladder of EAGLE"),
     ),
+    TREES: (
+        function(
+            _EAGLE,
+            "EAGLEWorkerV2.__init__(self, server_args, ...)",
+            "after it the worker gets a controller",
+        ),
+        names(
+            _EAGLE,
+            "EAGLEWorkerV2",
+            "adaptive_controller speculative_algorithm speculative_num_draft_tokens "
+            "speculative_num_steps topk",
+            "the launch's tree",
+        ),
+        order(
+            _EAGLE,
+            "EAGLEWorkerV2.init_cuda_graphs",
+            "register init_states",
+            "a state for each depth, whoever has given the controller",
+        ),
+        names(
+            _SIZES,
+            "get_alloc_len_per_decode",
+            "speculative_eagle_topk speculative_num_steps",
+            "KV slots that a step may draft into",
+        ),
+        function(_CONTEXT, "RuntimeContext.override(self, source)", "keeps that reserve"),
+        names(_STATE, "AdaptiveController", "_states", "made without its constructor"),
+        function(_PARAMS, "resolve_candidate_steps_from_config(cfg_path)", "the depths"),
+    ),
     NGRAM: (
         function(_INFO, "SpeculativeAlgorithm.register(cls, name)", "registers ADAPTIVE_NGRAM"),
         names(
@@ -157,6 +191,24 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             "arguments are resolved as NGRAM's",
         ),
         function(_NGRAM, "NGRAMWorker.alloc_memory_pool(self)", _OURS),
+        function(_WORKER, "BaseSpecWorker.init_cuda_graphs(self)", _OURS),
+        function(
+            _MODEL,
+            "ModelRunner._get_attention_backend(self, init_new_workspace)",
+            "each width has a backend",
+        ),
+        names(
+            _MODEL,
+            "ModelRunner",
+            "attn_backend decode_cuda_graph_runner init_new_workspace",
+            "what a width runs with",
+        ),
+        names(
+            _GRAPHS,
+            "DecodeCudaGraphRunner.__init__",
+            "attn_backend captured_req_width speculative_num_draft_tokens",
+            "each width has graphs",
+        ),
         function(_NGRAM, "NGRAMWorker._init_preallocated_tensors(self)", _OURS),
         function(_NGRAM, "NGRAMWorker._prepare_draft_tokens(self, batch)", _OURS),
         function(_NGRAM, "NGRAMWorker.forward_batch_generation(self, batch, ...)", _OURS),

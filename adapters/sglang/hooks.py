@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from adaptive_spec.adapters.sglang.arms import give_controller
 from adaptive_spec.adapters.sglang.attach import Attached, attach
-from adaptive_spec.adapters.sglang.capability import unsupported_here
 from adaptive_spec.adapters.sglang.runtime_switch import set_internal_state
 from adaptive_spec.adapters.sglang.settings import Settings, Source
-from adaptive_spec.adapters.sglang.steered_params import FixedSchedule, SteeredParams
+from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 
 LOG = logging.getLogger("sglang.adaptive_spec")
 
@@ -73,25 +73,10 @@ def after_controller_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> 
 
 
 @contained
-def after_standalone_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-    """Give a new STANDALONE worker the controller that EAGLE's worker has."""
-    if SHARED.settings is None:
-        return
-    from sglang.srt.speculative import adaptive_runtime_state, adaptive_spec_params
-
-    SHARED.reason = unsupported_here(self.server_args)
-    if self.topk != 1:
-        SHARED.reason = "STANDALONE needs --speculative-eagle-topk 1"
-    if SHARED.reason:
-        return
-    path = getattr(self.server_args, "speculative_adaptive_config", None)
-    candidates = adaptive_spec_params.resolve_candidate_steps_from_config(cfg_path=path)
-    params = SteeredParams(FixedSchedule(self.speculative_num_steps, candidates))
-    # Not through its constructor: before 0.5.20 that builds parameters of its own.
-    controller_class = adaptive_runtime_state.AdaptiveController
-    controller = controller_class.__new__(controller_class)
-    controller.worker, controller.params, controller._states = self, params, {}
-    self.adaptive_controller = controller
+def after_worker_init(result: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Give a new worker of STANDALONE, or of trees, the controller that EAGLE's chains have."""
+    if SHARED.settings is not None:
+        SHARED.reason = give_controller(self, SHARED.settings, SHARED.source.features)
 
 
 @contained

@@ -11,7 +11,8 @@ _NOISY = {
     "sglang.srt.speculative.adaptive_spec_params": "Adaptive spec params updated",
 }
 OUR_SOURCE = "adaptive_spec.ngram"
-_REPEATED = ("adaptive_spec.restore", OUR_SOURCE)
+TREE_SOURCE = "adaptive_spec.tree"
+_REPEATED = ("adaptive_spec.restore", OUR_SOURCE, TREE_SOURCE)
 _TRIM_EVERY = 256
 
 

@@ -2,7 +2,8 @@
 
 The corpus always answers with the launch width; a step that verifies K drafts keeps the first K + 1
 nodes. Nodes come with each parent before its children, so a prefix of them is a tree of its own.
-Buffers exist once per width, made by SGLang's own function.
+Buffers exist once per width, made by SGLang's own function; so do an attention backend and, where
+SGLang captures graphs, the graphs, as SGLang makes them for each K of EAGLE.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ class ChangingWidth:
 
     Attributes:
         steered_params: who is asked for K; None where it may not change.
+        one_width: why no other width has graphs; empty where they have.
     """
 
     steered_params: SteeredParams | None = None
+    one_width: str = ""
     _found: IntArray | None = None
     """[B] drafts that were found for the batch about to run; the others are filler."""
 
@@ -78,6 +81,27 @@ class ChangingWidth:
             worker._init_preallocated_tensors()
             self._buffers[k + 1] = _buffers_of(worker)
         self.steered_params = SteeredParams(own)
+
+    def init_cuda_graphs(self) -> None:
+        """Make backend and graphs of the other widths, once SGLang has captured its own."""
+        worker: Any = self
+        engine: Any = super()
+        engine.init_cuda_graphs()
+        runner: Any = worker.model_runner
+        self._runs = {self._launch_width: (runner.attn_backend, runner.decode_cuda_graph_runner)}
+        if self.steered_params is None:
+            return
+        from sglang.srt.runtime_context import get_context
+
+        try:
+            for width in self._buffers.keys() - self._runs.keys():
+                get_context().override(OUR_SOURCE, speculative_num_draft_tokens=width)
+                self._runs[width] = _run_of(runner, width)
+        except Exception as error:
+            self.one_width = f"{type(error).__name__}: {error}"
+            _LOG.error("adaptive_spec: no NGRAM graphs of another width: %s", self.one_width)
+        finally:
+            get_context().override(OUR_SOURCE, speculative_num_draft_tokens=self._launch_width)
 
     def forward_batch_generation(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Take the width that was decided, then run the step."""
@@ -129,12 +153,11 @@ class ChangingWidth:
 
     def _set_width(self, width: int) -> None:
         worker: Any = self
+        runner: Any = worker.model_runner
+        runner.attn_backend, runner.decode_cuda_graph_runner = self._runs[width]
         self._restore(width)
         self._width = width
         worker.draft_token_num = worker.speculative_num_draft_tokens = width
-        backend: Any = worker.model_runner.attn_backend
-        if hasattr(backend, "num_draft_tokens"):
-            backend.num_draft_tokens = width
 
     def _restore(self, width: int) -> None:
         for name, value in self._buffers[width].items():
@@ -171,6 +194,24 @@ def found_drafts(tokens: Any, mask: Any, batch_size: int, nodes: int) -> IntArra
     last = nodes - np.argmin(filler[:, ::-1], axis=1)  # the root, which sees itself only, is none
     found: IntArray = last - 1
     return found
+
+
+def _run_of(runner: Any, width: int) -> tuple[Any, Any]:
+    """Return an attention backend and a graph runner of a width; SGLang must have been told it.
+
+    Args:
+        runner: SGLang's ModelRunner, with those of the launch.
+        width: K + 1.
+    """
+    before = runner.init_new_workspace
+    try:
+        backend = runner._get_attention_backend(init_new_workspace=True)
+    finally:
+        runner.init_new_workspace = before
+    graphs = runner.decode_cuda_graph_runner
+    if not hasattr(graphs, "captured_req_width"):  # nothing is captured for a width
+        return backend, graphs
+    return backend, type(graphs)(runner, attn_backend=backend, speculative_num_draft_tokens=width)
 
 
 @functools.cache

@@ -53,6 +53,7 @@ class Reading:
         accepted: [R] accepted drafts.
         emitted: [R] tokens emitted by the step, once SGLang has applied the results.
         k: K that really ran.
+        tokens: verified tokens of each request.
         found: [R] drafts verified that a drafter has made: no filler.
     """
 
@@ -66,15 +67,22 @@ class Reading:
         "rows",
         "seconds",
         "step",
+        "tokens",
     )
 
     def __init__(
-        self, step: RunningStep, seconds: float, now: float, result: Any, batch: Any
+        self,
+        step: RunningStep,
+        seconds: float,
+        now: float,
+        result: Any,
+        batch: Any,
+        k_of: Callable[[int], int],
     ) -> None:
         self.step, self.seconds, self.now = step, seconds, now
         drafted = getattr(result, "speculative_num_draft_tokens", None)
-        # With a chain there is one node more than drafts: the token that was sampled last.
-        self.k = k = step.k if drafted is None else int(drafted) - 1
+        self.tokens = step.k + 1 if drafted is None else int(drafted)
+        self.k = k = step.k if drafted is None else k_of(self.tokens)
         lengths = result.accept_lens.tolist()
         bonus = int(getattr(result, "num_non_draft_tokens_per_req", 1))
         requests = batch.reqs
@@ -124,7 +132,7 @@ def build_outcome(reading: Reading, slot_of: Callable[[str, Any], int]) -> StepO
         accepted=_column(right),
         emitted=_column(reading.emitted),
         batch_size=size,
-        batch_tokens=size * (k + 1),
+        batch_tokens=size * reading.tokens,
         context_tokens=round(sum_of(context.context_tokens) / context.batch_size * size),
         prefill_tokens=0,
         draft_depth=k,

@@ -50,7 +50,7 @@ class PromptSteps:
         self._not_before.append(self._clock.launched(now, under_way=under_way))
 
     def record(self, now: float, prompts: int, tokens: int) -> None:
-        """Take up a batch of prompts whose results have arrived."""
+        """Count a batch of prompts whose results have arrived."""
         not_before = self._not_before.popleft() if self._not_before else math.inf
         seconds = self._clock.other_work_ended(now, not_before)
         self._prompts += prompts
@@ -66,7 +66,7 @@ class PromptSteps:
         return found
 
     def decoded(self) -> None:
-        """Take up a decode step."""
+        """Count a decode step."""
         self._prompts *= _KEPT
         self._steps = _KEPT * self._steps + 1.0
 

@@ -99,20 +99,30 @@ def _above_launch(setup: Setup) -> str:
     return f"candidate K = {highest} above --speculative-num-steps {launched}" if above else ""
 
 
-def _one_width(setup: Setup) -> bool:
-    if not setup.algorithm("is_ngram") or getattr(setup.arguments, "disable_cuda_graph", False):
-        return False
-    device = str(getattr(setup.scheduler, "device", None) or setup.arguments.device)
-    return not device.startswith("cpu")
+def _lora_beside_trees(setup: Setup) -> bool:
+    topk = getattr(setup.arguments, "speculative_eagle_topk", None) or 1
+    lora = (getattr(setup.arguments, name, None) for name in ("enable_lora", "lora_paths"))
+    return topk > 1 and any(lora) and not setup.algorithm("is_ngram")
+
+
+def _one_width(setup: Setup) -> str:
+    refused = getattr(getattr(setup.scheduler, "draft_worker", None), "one_width", "")
+    return f"NGRAM with graphs of one width ({refused})" if refused else ""
 
 
 RULES: tuple[Rule[Setup], ...] = (
     Rule("EAGLE, EAGLE3 (NEXTN)", SUPPORTED, f"--speculative-adaptive: {_UNIFORM}", "engine/"),
     Rule("STANDALONE", SUPPORTED, f"{_UNIFORM}, up to the launch K", "engine/"),
     Rule(
+        "token trees: EAGLE, EAGLE3, STANDALONE with --speculative-eagle-topk above 1",
+        SUPPORTED,
+        "one depth per batch and step up to the launch's, with that depth's nodes; top-k stays",
+        "adapter/test_arms.py, engine/test_trees.py",
+    ),
+    Rule(
         "NGRAM",
         SUPPORTED,
-        f"as {NGRAM_NAME}: {_UNIFORM}; with the synchronous schedule",
+        f"as {NGRAM_NAME}: {_UNIFORM}, each with graphs of its own; with the synchronous schedule",
         "adapter/test_ngram_worker.py, engine/",
     ),
     Rule(
@@ -120,6 +130,13 @@ RULES: tuple[Rule[Setup], ...] = (
         SUPPORTED,
         "rank 0 decides, and all ranks run its K",
         "adapter/test_ranks.py; each algorithm with two ranks in engine/",
+    ),
+    Rule(
+        "decode instance",
+        SUPPORTED,
+        "prompts that come without the drafter's KV (sglang#17212) accept less, which is learned; "
+        "the start line says so",
+        _CAPABILITY,
     ),
     Rule("DP replicas", SUPPORTED, "each has a controller of its own"),
     Rule(
@@ -141,7 +158,8 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "DSPARK",
         INERT,
-        "its planner sets verify lengths on the device, and its worker asks nobody for K",
+        "its planner sets verify lengths on the device, and its worker asks nobody for K "
+        "(speculative/dspark_components/dspark_planner.py)",
         _CAPABILITY,
         when(
             lambda setup: setup.algorithm("is_dspark"),
@@ -159,23 +177,35 @@ RULES: tuple[Rule[Setup], ...] = (
         ),
     ),
     Rule(
-        "STANDALONE with --speculative-eagle-topk above 1",
+        "trees that SGLang could not build, or whose depths have no nodes of their own",
         INERT,
-        "one line says so",
-        "adapter/test_hooks.py",
+        "one line says so; ADAPTIVE_SPEC_SGLANG_TREES lists others",
+        "adapter/test_arms.py",
         lambda setup: setup.told if setup.without_parameters else "",
+    ),
+    Rule(
+        "LoRA beside token trees",
+        INERT,
+        "a change of depth would leave the metadata of LoRA's graphs behind "
+        "(arg_groups/lora_hook.py)",
+        _CAPABILITY,
+        when(_lora_beside_trees, "not with LoRA and --speculative-eagle-topk above 1"),
     ),
     Rule(
         "attention DP, two-batch overlap, pdmux, multi-layer EAGLE",
         INERT,
-        "K is fixed there; for EAGLE SGLang itself refuses --speculative-adaptive",
+        "SGLang itself refuses --speculative-adaptive: ranks gather sizes and not K "
+        "(scheduler_components/dp_attn.py), a change would drop the wrapped backend or leave "
+        "pdmux's behind, and the multi-layer worker has no states "
+        "(speculative/adaptive_spec_params.py)",
         _CAPABILITY,
         _fixed_beside,
     ),
     Rule(
         "pipeline parallelism",
         INERT,
-        "SGLang itself refuses SGLANG_ENABLE_PP_SPEC with --speculative-adaptive",
+        "stages slice results by the launch's K: SGLang itself refuses SGLANG_ENABLE_PP_SPEC with "
+        "--speculative-adaptive (arg_groups/validation_hook.py)",
         _CAPABILITY,
         when(
             lambda setup: int(getattr(setup.arguments, "pp_size", 1) or 1) > 1,
@@ -202,9 +232,16 @@ RULES: tuple[Rule[Setup], ...] = (
             f"NGRAM has a fixed K in SGLang: use --speculative-algorithm {NGRAM_NAME}",
         ),
     ),
-    Rule("DFLASH, UNO, frozen-KV MTP", INERT, "K is fixed", _CAPABILITY, _fixed_algorithm),
     Rule(
-        "EAGLE without --speculative-adaptive, or with top-k above 1",
+        "DFLASH, UNO, frozen-KV MTP",
+        INERT,
+        "their workers build no state for another K; the last one says so itself "
+        "(speculative/frozen_kv_mtp_worker_v2.py)",
+        _CAPABILITY,
+        _fixed_algorithm,
+    ),
+    Rule(
+        "EAGLE without --speculative-adaptive at top-k 1",
         INERT,
         "one line says so, with SGLang's own reason",
         "adapter/test_start_up.py",
@@ -218,20 +255,10 @@ RULES: tuple[Rule[Setup], ...] = (
         _above_launch,
     ),
     Rule(
-        "decode instance",
+        "NGRAM where SGLang cannot capture the graphs of another width",
         SHADOW,
-        "prompts may come without the drafter's KV (sglang#17212)",
-        _CAPABILITY,
-        when(
-            lambda setup: setup.disaggregated == "decode",
-            "a decode instance, whose prompts may come without the drafter's KV",
-        ),
-    ),
-    Rule(
-        "NGRAM with captured graphs",
-        SHADOW,
-        "graphs are captured for one width; --disable-cuda-graph lets K change",
-        _CAPABILITY,
-        when(_one_width, "NGRAM with captured graphs of one width (--disable-cuda-graph)"),
+        "its log says why; --disable-cuda-graph lets K change",
+        "adapter/test_ngram_worker.py",
+        _one_width,
     ),
 )

@@ -20,6 +20,9 @@ DWELL_VARIABLE = "ADAPTIVE_SPEC_SGLANG_DWELL"
 CONFIDENCE_VARIABLE = "ADAPTIVE_SPEC_SGLANG_CONFIDENCE"
 """``1``: read the drafter's probability at draft-extend."""
 
+TREES_VARIABLE = "ADAPTIVE_SPEC_SGLANG_TREES"
+"""Depth and nodes of the trees below the launch's, such as ``1:3,2:5``; unset: derived from it."""
+
 DEFAULT_DWELL = 3
 """Steps. A change takes SGLang 30 us on a CPU; at 8, a K that one step asked for stayed for 8."""
 
@@ -45,11 +48,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         config: the configuration; its mode is not ``off``.
         dwell: steps per change of K, on average.
         confidence: read the drafter's probability at draft-extend.
+        trees: nodes by depth, where the operator lists them.
     """
 
     config: Config
     dwell: int = DEFAULT_DWELL
     confidence: bool = False
+    trees: Mapping[int, int] = msgspec.field(default_factory=dict)
 
 
 def requested(environ: Mapping[str, str] = os.environ) -> Settings | None:
@@ -60,7 +65,12 @@ def requested(environ: Mapping[str, str] = os.environ) -> Settings | None:
     config = config_from_environment(environ)
     if config is None or config.mode == "off":
         return None
-    return Settings(config=config, dwell=_dwell(environ), confidence=_confidence(environ))
+    return Settings(
+        config=config,
+        dwell=_dwell(environ),
+        confidence=_confidence(environ),
+        trees=_trees(environ),
+    )
 
 
 def _dwell(environ: Mapping[str, str]) -> int:
@@ -77,3 +87,14 @@ def _confidence(environ: Mapping[str, str]) -> bool:
     if text not in ("", "0", "1"):
         raise ConfigError(f"{CONFIDENCE_VARIABLE}: {text!r} is neither 0 nor 1")
     return text == "1"
+
+
+def _trees(environ: Mapping[str, str]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for part in environ.get(TREES_VARIABLE, "").split(","):
+        depth, _, nodes = map(str.strip, part.partition(":"))
+        if depth.isdecimal() and nodes.isdecimal() and int(depth) not in found:
+            found[int(depth)] = int(nodes)
+        elif part.strip():
+            raise ConfigError(f"{TREES_VARIABLE}: {part.strip()!r} is no DEPTH:NODES, such as 2:5")
+    return found

@@ -8,7 +8,7 @@ Candidates and captured batch sizes stay SGLang's, so start-up time and memory d
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 
@@ -21,7 +21,7 @@ class Decides(Protocol):
 
     @property
     def watching(self) -> bool:
-        """Whether SGLang's own schedule runs and learns as without the plugin."""
+        """Return whether SGLang's own schedule runs and learns as without the plugin."""
         ...
 
     def think(self, batch: Any) -> None:
@@ -30,7 +30,7 @@ class Decides(Protocol):
 
     @property
     def ran_own_k(self) -> bool:
-        """Whether the step whose results are being read ran the K of SGLang's own schedule."""
+        """Return whether the step that is being read ran the K of SGLang's own schedule."""
         ...
 
 
@@ -53,6 +53,16 @@ class SteeredParams:
     def candidate_steps(self) -> list[int]:
         """K values with a runtime state, ascending."""
         return [int(k) for k in self.own.candidate_steps]
+
+    @property
+    def tree_nodes(self) -> tuple[int, ...]:
+        """Tokens that a request verifies at each candidate, where drafts are trees; else empty."""
+        return tuple(getattr(self.own, "nodes", ()))
+
+    def k_of(self, tokens: int) -> int:
+        """Return the K of a step in which each request verified so many tokens."""
+        nodes = self.tree_nodes
+        return self.candidate_steps[nodes.index(tokens)] if nodes else tokens - 1
 
     def set_cuda_graph_bs(self, cuda_graph_bs: list[int] | None) -> None:
         """Note for which batch sizes SGLang captures graphs; None without graphs."""
@@ -122,13 +132,19 @@ def ladder_below(launch_k: int, candidates: Iterable[int]) -> list[int]:
 class FixedSchedule:
     """`AdaptiveSpecPolicy` of SGLang that never changes K.
 
-    STANDALONE and NGRAM have a fixed K upstream. The ladder below it is the candidate set that
-    SGLang uses for EAGLE, from ``--speculative-adaptive-config`` or its default, cut to the launch
-    K: buffers and KV reserves are sized from the launch K, so nothing above it may run.
+    STANDALONE, NGRAM and trees have a fixed K upstream. The ladder below it is the candidate set
+    that SGLang uses for EAGLE, from ``--speculative-adaptive-config`` or its default, cut to the
+    launch K: buffers and KV reserves are sized from the launch K, so nothing above it may run.
+
+    Attributes:
+        nodes: tokens that a request verifies at each candidate, where drafts are trees; else empty.
     """
 
-    def __init__(self, launch_k: int, candidates: Iterable[int]) -> None:
+    def __init__(
+        self, launch_k: int, candidates: Iterable[int], nodes: Mapping[int, int] | None = None
+    ) -> None:
         self._k = launch_k
+        self.nodes = () if nodes is None else tuple(nodes.values())
         self._candidates = ladder_below(launch_k, candidates)
         self._captured: list[int] | None = None
 

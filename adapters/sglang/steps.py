@@ -203,12 +203,12 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
 
     @property
     def watching(self) -> bool:
-        """Whether SGLang's own schedule runs and learns as without the plugin."""
+        """Return whether SGLang's own schedule runs and learns as without the plugin."""
         return self._watching or self.detached
 
     @property
     def ran_own_k(self) -> bool:
-        """Whether the step whose results are being read ran the K of SGLang's own schedule."""
+        """Return whether the step that is being read ran the K of SGLang's own schedule."""
         return self._ran_own_k
 
     # ------------------------------------------------------------------- hooks
@@ -244,7 +244,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
             self.other_work_ended()
             return
         self._prompts.decoded()
-        self._reading = Reading(*found, result, batch)
+        self._reading = Reading(*found, result, batch, self._params.k_of)
 
     @fail_open
     def applied(self, batch: Any) -> None:

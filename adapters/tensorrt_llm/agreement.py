@@ -25,12 +25,12 @@ class Agreement:
 
     @property
     def decides(self) -> bool:
-        """Whether this rank's policy takes part in the decision."""
+        """Return whether this rank's policy takes part in the decision."""
         return self._root or self._attention_dp
 
     @property
     def speaks(self) -> bool:
-        """Whether this rank logs lines that are the same on all ranks, such as the start line."""
+        """Return whether this rank logs lines that all ranks share, such as the start line."""
         return self._root
 
     def settle(self, proposal: int) -> int:

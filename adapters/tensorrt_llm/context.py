@@ -146,5 +146,5 @@ def temperature_of(request: Any) -> float:
 
 
 def is_real(request: Any) -> bool:
-    """Whether a request is no dummy (dummies fill up graphs and idle ranks)."""
+    """Return whether a request is no dummy (dummies fill up graphs and idle ranks)."""
     return not getattr(request, "is_dummy", False)

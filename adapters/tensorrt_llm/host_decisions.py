@@ -200,5 +200,5 @@ class Decisions:
 
 
 def _drafts(plan: SpecPlan) -> bool:
-    """Whether the plan verifies drafts now or drafts for the next iteration."""
+    """Return whether the plan verifies drafts now or drafts for the next iteration."""
     return bool(plan.verify.any()) or (plan.verify.size == 0 and plan.draft_depth > 0)

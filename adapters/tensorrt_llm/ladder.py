@@ -26,12 +26,12 @@ def floor_of(spec_config: Any) -> int:
 
 
 def keeps_drafter_warm(spec_config: Any) -> bool:
-    """Whether the drafter still runs the pass that keeps its state current at K = 0."""
+    """Return whether the drafter still runs the pass that keeps its state current at K = 0."""
     return bool(getattr(spec_config, "keep_drafter_warm", False))
 
 
 def may_vary(spec_config: Any) -> bool:
-    """Whether the mode stands another K in each iteration."""
+    """Return whether the mode stands another K in each iteration."""
     mode = spec_config.spec_dec_mode
     if getattr(mode, "is_mtp_vanilla", bool)() and int(spec_config.max_draft_len) > 1:
         # One module per draft: at a smaller K the KV of the later modules is not written, and no
@@ -41,7 +41,7 @@ def may_vary(spec_config: Any) -> bool:
 
 
 def is_dynamic(spec_config: Any) -> bool:
-    """Whether K may be resolved per iteration for this configuration."""
+    """Return whether K may be resolved per iteration for this configuration."""
     if spec_config is None or not getattr(spec_config, "draft_len_schedule", None):
         return False
     return may_vary(spec_config)
@@ -73,7 +73,7 @@ def lacks_room(resources: Any, max_batch_size: int, ladder: tuple[int, ...]) -> 
 
 
 def is_a(thing: Any, word: str) -> bool:
-    """Whether a word is part of the name of an object's class or of a base class."""
+    """Return whether a word is part of the name of an object's class or of a base class."""
     return any(word in cls.__name__ for cls in type(thing).__mro__)
 
 

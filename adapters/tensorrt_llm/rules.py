@@ -32,7 +32,7 @@ class Setup(NamedTuple):
 
 
 def uses_kv_manager_v2(executor: Any) -> bool:
-    """Whether KV blocks are reserved during scheduling, before K is known."""
+    """Return whether KV blocks are reserved during scheduling, before K is known."""
     declared = getattr(executor, "_is_kv_manager_v2", None)
     if declared is not None:
         return bool(declared)

@@ -50,7 +50,7 @@ class Iteration(Step):
         """Requests whose prompt ends in this iteration."""
 
     def ran_for(self, present: set[int]) -> bool:
-        """Whether results of these requests, by `id`, can be this iteration's."""
+        """Return whether results of these requests, by `id`, can be this iteration's."""
         return self.batch is None or all(id(request) in present for request in self.batch.requests)
 
 

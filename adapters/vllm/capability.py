@@ -176,7 +176,7 @@ def advice_on_kmax(vllm_config: Any, found: Support) -> str:
 
 
 def _has_state(model: Any) -> bool:
-    """Whether layers keep a recurrent state."""
+    """Return whether layers keep a recurrent state."""
     return bool(model.is_hybrid or model.has_inner_state)
 
 
@@ -196,7 +196,7 @@ def _missing(vllm_config: Any, runner: str) -> dict[str, str]:
 
 
 def _goes_cold(setup: Setup, *, fixed_depth: bool) -> bool:
-    """Whether a step may leave all passes of the drafter out.
+    """Return whether a step may leave all passes of the drafter out.
 
     Model runner V1 asserts, of a drafter whose depth is fixed, that it is asked for Kmax drafts.
     """

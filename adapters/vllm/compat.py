@@ -23,5 +23,5 @@ async def call_all_engines(client: Any, method: str, *body: Any) -> list[Any]:
 
 
 def has_several_mtp_modules(speculation: Any) -> bool:
-    """Whether a `SpeculativeConfig` drafts with several MTP modules; some versions have none."""
+    """Return whether a `SpeculativeConfig` drafts with several MTP modules."""
     return hasattr(speculation, "use_multi_module_mtp") and bool(speculation.use_multi_module_mtp())

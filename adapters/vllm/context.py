@@ -52,7 +52,7 @@ class _Drafts(NamedTuple):
 
 
 class _Constants(NamedTuple):
-    """What stays the same while the same requests decode.
+    """Hold the parts of a context that last while the same requests decode.
 
     Attributes:
         rows: of the request table.

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from adaptive_spec.adapters.vllm import KEY, graph_ladder, varlen_graphs
+from adaptive_spec.adapters.vllm import KEY, graph_ladder, own_scheduler, varlen_graphs
 from adaptive_spec.adapters.vllm.capability import MISSING, Support, detect
 from adaptive_spec.adapters.vllm.draft_signal.worker import WORKERS
 from adaptive_spec.adapters.vllm.facts import ALONE, BASE, LADDER, SOURCE, VARLEN
@@ -24,7 +24,7 @@ from adaptive_spec.adapters.vllm.spans import annotate_spans
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.adapters.vllm.worker_facts import SIGNAL, V2_SIGNAL
 from adaptive_spec.config import Config, config_from_environment, parse_config
-from adaptive_spec.errors import ConfigError, missing_extra
+from adaptive_spec.errors import missing_extra
 from adaptive_spec.operation.output_file import unwritable
 from adaptive_spec.policy import configured_policy, refuse_biased
 from adaptive_spec.step import Level
@@ -91,11 +91,9 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
         return
     refuse_biased(configured_policy(config), support.capability)
     scheduler_config = vllm_config.scheduler_config
-    if scheduler_config.scheduler_cls is not None:
-        raise ConfigError(
-            f"--scheduler-cls {scheduler_config.scheduler_cls}: adaptive_spec brings its own "
-            "scheduler; remove --scheduler-cls or the `adaptive_spec` configuration"
-        )
+    name = "AdaptiveAsyncScheduler" if scheduler_config.async_scheduling else "AdaptiveScheduler"
+    if (given := scheduler_config.scheduler_cls) is not None:
+        name = own_scheduler.over(given, asynchronous=bool(scheduler_config.async_scheduling))
     acts = config.mode == "on" or config.shadow_share > 0.0
     if acts and not support.shadow and ALONE not in support.missing:
         try:
@@ -106,7 +104,6 @@ def switch_on(vllm_config: Any, config: Config, *, own_sizes: bool = False) -> N
                 "adaptive_spec: no ladder is captured (%s: %s)", type(error).__name__, error
             )
         support = detect(vllm_config, expected=True)
-    name = "AdaptiveAsyncScheduler" if scheduler_config.async_scheduling else "AdaptiveScheduler"
     # On the nested object: vLLM copies VllmConfig field by field and stumbles over strangers.
     setattr(scheduler_config, ATTRIBUTE, config)
     scheduler_config.scheduler_cls = f"{_SCHEDULERS}.{name}"

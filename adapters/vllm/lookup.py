@@ -214,7 +214,7 @@ class LookUp:
         self._known[request.request_id] = request, held + len(new)
 
     def _may_copy(self, request: Any) -> bool:
-        """Whether nothing but the model has to be asked about a request's drafts."""
+        """Return whether nothing but the model has to be asked about a request's drafts."""
         if request.prompt_token_ids is None or request.use_structured_output:
             return False  # embeddings; a grammar that is asked about the drafter's drafts
         if self.placement is not Placement.RUNNER_V1:

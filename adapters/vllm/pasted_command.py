@@ -333,7 +333,7 @@ def _page_of_other(word: str, following: list[str]) -> str:
 
 
 def _of_docker(words: list[str], environment: dict[str, str]) -> Iterator[_Found]:
-    """What `docker run` hands to the image."""
+    """Return the arguments that `docker run` hands to the image."""
     program: list[str] = []
     rest = iter(words)
     image = ""

@@ -34,7 +34,7 @@ class PlannedAhead:
         """`apply` has something to do."""
 
     def holds(self, free_blocks: int) -> bool:
-        """Whether all drafts find KV blocks."""
+        """Return whether all drafts find KV blocks."""
         return free_blocks >= self._blocks
 
     def apply(self) -> None:

@@ -83,7 +83,7 @@ def _warn_of_mistakes(additional_config: object) -> None:
 
 
 def _creates_configurations() -> bool:
-    """Whether this process resolves configurations, unlike workers and EngineCore."""
+    """Return whether this process resolves configurations, unlike workers and EngineCore."""
     if _ENGINE_ARGS_MODULE in sys.modules:
         return True
     import multiprocessing

@@ -318,7 +318,7 @@ def _drafters_work(vllm_config: Any) -> float:
 
 
 def full_graphs(vllm_config: Any) -> str:
-    """Whether batches whose K differ run in full CUDA graphs, as expected before the start."""
+    """Return whether batches whose K differ are expected to run in full CUDA graphs."""
     from vllm.config import CUDAGraphMode
 
     mode = vllm_config.compilation_config.cudagraph_mode
@@ -349,7 +349,7 @@ def _under(pasted: Pasted) -> str:
 
 
 def _is_unreachable(error: BaseException | None) -> bool:
-    """Whether the model's configuration could not be had, as Hugging Face's libraries say it."""
+    """Return whether Hugging Face's libraries could not reach the model's configuration."""
     text = str(error)
     return isinstance(error, OSError) or "huggingface.co" in text or "snapshot" in text
 

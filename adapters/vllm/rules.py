@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adaptive_spec.adapters.vllm import facts, graph_ladder
+from adaptive_spec.adapters.vllm import facts, graph_ladder, own_scheduler
 from adaptive_spec.adapters.vllm.attention import mixed_lengths_refusal
 from adaptive_spec.adapters.vllm.compat import has_several_mtp_modules
 from adaptive_spec.engines.rules import INERT, SHADOW, SUPPORTED, TRIMMING, Rule, when
@@ -168,6 +168,11 @@ def _replaced(setup: Setup) -> str:
             code = getattr(vars(scheduler).get(name), "__code__", None)
             if code is not None and not code.co_filename.startswith(folder):
                 found.append(f"{scheduler.__name__}.{name} was replaced by another plugin")
+    base = own_scheduler.base_of(setup.config.scheduler_config.scheduler_cls)
+    if base is not None:
+        found += [
+            f"{name} calls no method of vLLM's" for name in own_scheduler.replaced(base, _STEERING)
+        ]
     return ", ".join(found)
 
 
@@ -359,7 +364,7 @@ RULES: tuple[Rule[Setup], ...] = (
         _other_controllers,
     ),
     Rule(
-        "another plugin that replaces methods of vLLM's scheduler",
+        "another plugin or a --scheduler-cls that replaces methods of vLLM's scheduler",
         SHADOW,
         "two would set K; told by the methods' code",
         "test_start_up",
@@ -452,7 +457,12 @@ RULES: tuple[Rule[Setup], ...] = (
         "parallelism",
         "test_context_and_outcome",
     ),
-    Rule("--scheduler-cls", "refused", "one line at start-up", "test_start_up"),
+    Rule(
+        "--scheduler-cls",
+        SUPPORTED,
+        "ours is built on a subclass of vLLM's, such as NVIDIA Dynamo's; another class is refused",
+        "test_start_up",
+    ),
     Rule(
         "several API servers",
         SUPPORTED,

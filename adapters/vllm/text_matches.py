@@ -82,7 +82,7 @@ class TextMatches:
             self._texts.pop(name, None)
 
     def _take_up(self, request: Any) -> _Text:
-        """Take up the n-grams of a prompt, but for the last: no token follows it yet."""
+        """Index the n-grams of a prompt, but for the last: no token follows it yet."""
         count = request.num_prompt_tokens - 1
         prompt = np.array(request.prompt_token_ids[:count], dtype=np.uint64)
         keys = np.sort(_keys(prompt, self._n))
@@ -90,7 +90,7 @@ class TextMatches:
         return text
 
     def _matches(self, text: _Text, tokens: Sequence[int], count: int) -> bool:
-        """Take up the n-grams that now have a token behind them; look up the last one."""
+        """Index the n-grams that now have a token behind them; look up the last one."""
         n = self._n
         if count < n:
             return False

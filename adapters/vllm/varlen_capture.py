@@ -138,7 +138,7 @@ OWN_DECODE_PATH = "a decode path of the model's own"
 
 
 def has_own_decode_path(module: str) -> bool:
-    """Whether a model of this module may run decode steps past vLLM's own layers.
+    """Return whether a model of this module may run decode steps past vLLM's own layers.
 
     vLLM 0.33 has such paths for some models, for batches of one K (`vllm/models/*/*/
     specialized_decode`).
@@ -257,7 +257,7 @@ def _target(runner: Any) -> set[str] | None:
 
 
 def _all_ranks_agree(agrees: bool) -> bool:
-    """Whether every rank that runs steps together with this one agrees.
+    """Return whether every rank that runs steps together with this one agrees.
 
     Ranks with other graphs would pad a step to another number of tokens, and their collectives
     would not fit together. Every armed rank calls this, whatever it has found.

@@ -199,7 +199,7 @@ def uniform_reason(vllm_config: Any, *, expected: bool = False) -> str:
 
 
 def has_full_decode_graphs(vllm_config: Any) -> bool:
-    """Whether this configuration captures full graphs for decode batches."""
+    """Return whether this configuration captures full graphs for decode batches."""
     from vllm.config import CUDAGraphMode
 
     mode = vllm_config.compilation_config.cudagraph_mode

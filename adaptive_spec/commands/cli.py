@@ -36,10 +36,10 @@ SERVE, SIMULATE, EXTEND = "Serve", "Simulate", "Extend"
 _PANELS = {
     "advise": SERVE,
     "breakeven": SERVE,
-    "evaluate": SIMULATE,
     "explain": SERVE,
     "fit": SIMULATE,
     "profile": SIMULATE,
+    "prove": SERVE,
     "replay": SIMULATE,
     "report": SIMULATE,
     "sweep": SIMULATE,
@@ -47,6 +47,9 @@ _PANELS = {
     "trtllm": SERVE,
 }
 """Group of each command that another part brings; those of other packages: `EXTEND`."""
+
+REMOVED = {"evaluate": "`adaptive-spec advise`, or `adaptive-spec prove` on a running server"}
+"""Commands removed in 0.2, and what to use. For one release."""
 
 app = typer.Typer(
     help="""Decides how much an LLM server speculates.
@@ -73,6 +76,10 @@ def _run() -> None:
         words = sys.argv[1:] or ["--help"]
         if words[0] in ("tensorrt-llm", "tensorrt_llm"):
             words[0] = "trtllm"
+        if words[0] in REMOVED:
+            raise AdaptiveSpecError(
+                f"`adaptive-spec {words[0]}` was removed in 0.2: use {REMOVED[words[0]]}"
+            )
         with_installed_commands()(words)
     except AdaptiveSpecError as error:
         print_text(f"error: {error}", error=True)
@@ -296,7 +303,7 @@ def new_policy(
 
 
 def demo(context: typer.Context) -> None:
-    """Show a real vLLM server on this CPU whose K follows the load; `--quick` for two minutes."""
+    """Show a real vLLM server on this CPU whose K follows the load; some two minutes."""
     from adaptive_spec.commands.demo import run_demo
 
     run_demo(context.args)
@@ -337,13 +344,7 @@ def _print_report(report: Report, *, features: bool) -> None:
         ("adaptive-spec", report.version, ""),
         ("python", report.python, ""),
         ("numpy", report.numpy, ""),
-        (
-            "numba",
-            report.numba or "not installed",
-            "compiled decisions"
-            if report.numba
-            else "plain numpy; numba compiles: pip install '.[fast]'",
-        ),
+        ("numba", report.numba or "not installed", "compiles decisions"),
     ]
     rows += [
         (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Protocol
@@ -110,7 +111,7 @@ def examine(environ: Mapping[str, str] = os.environ) -> Report:
     engines, problems = _engines()
     configured = _configured(environ)
     policies = installed_policies()
-    problems += mistaken_names({}, environ)
+    problems += mistaken_names({}, environ) + _numba_problems()
     if configured.problem:
         problems.append(configured.problem)
     problems += [f"policy {policy.name}: {policy.problem}" for policy in policies if policy.problem]
@@ -241,6 +242,15 @@ def _policy(point: EntryPoint) -> PolicyReport:
         origin.greedy_drafts_only,
         "",
     )
+
+
+def _numba_problems() -> list[str]:
+    """Import numba: each decision needs it, and it refuses a numpy that it does not know."""
+    try:
+        import_module("numba")
+    except Exception as error:
+        return [f"numba compiles decisions and cannot be imported: {_first_line(error)}"]
+    return []
 
 
 def _version(distribution: str) -> str | None:

@@ -107,13 +107,20 @@ class StatusSource:
             raise DataError(f"{self._file}: no such trace; a running server is HOST:PORT or a URL")
         return self._parts("break_even", "?break_even=1")
 
+    def switch(self, request: dict[str, Any]) -> None:
+        """Send a request for a change; see `adaptive_spec.operation.run_time_switch`.
+
+        Raises DataError, one line: the server does not answer, or refuses.
+        """
+        self._parts("status", body=msgspec.json.encode(request))
+
     def _fetch(self) -> dict[str, Status]:
         return {name: _checked(each, self._url) for name, each in self._parts("status").items()}
 
-    def _parts(self, part: str, query: str = "") -> dict[str, Any]:
+    def _parts(self, part: str, query: str = "", body: bytes | None = None) -> dict[str, Any]:
         """A part of each engine's answer, by the engine's name."""
         try:
-            status, location, body = self._answer(query)
+            status, location, body = self._answer(query, body)
         except ssl.SSLError as error:
             hint = "it speaks http, not https" if "WRONG_VERSION" in str(error) else error.reason
             raise DataError(f"{self._url}: no answer: {hint}") from error
@@ -136,7 +143,7 @@ class StatusSource:
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._url}: not a status of adaptive-spec") from error
 
-    def _answer(self, query: str = "") -> tuple[int, str, bytes]:
+    def _answer(self, query: str = "", sent: bytes | None = None) -> tuple[int, str, bytes]:
         """Status, where it points to, and content, within `TIMEOUT_SECONDS` of the connection."""
         url = urlsplit(self._url)
         kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
@@ -159,7 +166,10 @@ class StatusSource:
             timer.daemon = True
             timer.start()
             try:
-                connection.request("GET", url.path + query, headers=headers)
+                if sent is not None:
+                    headers["Content-Type"] = "application/json"
+                method = "GET" if sent is None else "POST"
+                connection.request(method, url.path + query, sent, headers)
                 answer = connection.getresponse()
                 body = answer.read(_MOST_BYTES)
             except (HTTPException, OSError):
@@ -190,6 +200,53 @@ class _Explanation(msgspec.Struct, frozen=True):
     untimed_k: Annotated[list[int], msgspec.Meta(max_length=MOST_DRAFT_TOKENS + 1)] = []
 
 
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """Measured gain over an arm; without bounds while there are too few blocks.
+
+    Attributes:
+        blocks: compared with the steps beside them.
+        gain, low, high: of tokens per second (0.1: 10 percent), with the bounds of 95 %.
+        sums: of `adaptive_spec.audit.confidence_sequence.Sequence`.
+    """
+
+    blocks: _Count = 0
+    gain: float | None = None
+    low: float | None = None
+    high: float | None = None
+    sums: tuple[float, float, float, float, float, float] = (0.0,) * 6
+
+    def __str__(self) -> str:
+        blocks = "1 block" if self.blocks == 1 else f"{self.blocks} blocks"
+        if self.gain is None or self.low is None or self.high is None:
+            return f"– ({blocks})"
+        return f"{self.gain:+.1%} ({self.low:+.1%} to {self.high:+.1%}), {blocks}"
+
+
+class ArmGain(Gain, frozen=True, kw_only=True):
+    """The same, of the last hour and by load (requests per step), too."""
+
+    hour: Gain = Gain()
+    by_load: dict[str, Gain] = {}
+
+
+class AuditStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a status that says what was measured; see `adaptive_spec.audit`."""
+
+    share: float = 0.0
+    arms: dict[str, ArmGain] = {}
+    proof: dict[str, ArmGain] = {}
+    proof_seconds_left: float = 0.0
+    left_out: dict[str, _Count] = {}
+    off_cold: float = 0.0
+    handed_back: list[str] = []
+    fault: str = ""
+
+
+def audit_of(status: Status) -> AuditStatus:
+    """Return what a status says of the audit."""
+    return msgspec.convert(status.get("audit", {}), AuditStatus)
+
+
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a status that are shown, with their types and limits."""
 
@@ -214,6 +271,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     explanation: _Explanation = _Explanation()
     goodput: dict[str, float | None] = {}
     estimates: dict[str, float] = {}
+    audit: AuditStatus = AuditStatus()
     fail_opens: dict[str, _Count] = {}
     output_failures: dict[str, _Count] = {}
     ignored_hints: dict[str, _Count] = {}

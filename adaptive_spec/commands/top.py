@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adaptive_spec.commands.status_source import Status, StatusSource
+from adaptive_spec.commands.status_source import AuditStatus, Status, StatusSource, audit_of
 from adaptive_spec.commands.terminal import console, printable
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
     note = ", still learning" if young else ""
     if status.get("mode") in _OWN_K_RUNS:
         note = _OWN_K_RUNS[status["mode"]]
+    yield from _measured(audit_of(status))
     yield "gain (estimate)", (", ".join(gains) or "–") + note
     yield "mean K", f"{verified / rows:.2f}" if rows else "–"
     yield "draft depth D", str(status.get("last_depth", "–"))
@@ -162,6 +163,15 @@ def _facts(status: Status, recent: Status, seconds: float) -> Iterator[tuple[str
         yield "ignored hints", ", ".join(f"{name} {count}" for name, count in hints.items())
     for task, (tried, kept) in recent["drafts_by_task"].items():
         yield f"accepted, {task}", f"{kept / tried:.0%}" if tried else "–"
+
+
+def _measured(audit: AuditStatus) -> Iterator[tuple[str, str]]:
+    """Return lines on the measured gain, and on where the guard has handed back."""
+    titles = {"engine": "over the engine's own K", "none": "over no drafts"}
+    gains = {arm: f"{gain} {titles.get(arm, arm)}" for arm, gain in audit.arms.items()}
+    yield "gain (measured)", audit.fault or "; ".join(gains.values()) or "–"
+    if audit.handed_back:
+        yield "handed back", f"the engine's own K runs at {', '.join(audit.handed_back)} requests"
 
 
 def _bars(status: Status, recent: Status) -> Table:

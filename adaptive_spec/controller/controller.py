@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_spec.audit.auditor import Auditor
+from adaptive_spec.audit.blocks import Placed
 from adaptive_spec.config import Config
 from adaptive_spec.controller.faults import Faults, lateness
 from adaptive_spec.controller.kv_guard import limit_to_memory
 from adaptive_spec.controller.operator_requests import OperatorRequests
 from adaptive_spec.controller.plan_validation import (
+    audit_plan,
     engine_plan,
     outcome_fault,
     plan_fault,
@@ -27,7 +30,8 @@ from adaptive_spec.controller.plan_validation import (
     with_usable_depth,
 )
 from adaptive_spec.controller.steps_in_flight import StepInFlight, StepsInFlight, finished_step
-from adaptive_spec.errors import described
+from adaptive_spec.errors import AdaptiveSpecError, described
+from adaptive_spec.operation.fleet_state import FleetState
 from adaptive_spec.operation.output_file import Retry
 from adaptive_spec.operation.plain import plain
 from adaptive_spec.operation.run_time_switch import SwitchRequest
@@ -40,7 +44,6 @@ from adaptive_spec.policy import (
     POLICY_ERRORS,
     Policy,
     configured_policy,
-    policy_class,
     prepare,
     reads_entropy,
     reads_profile,
@@ -48,6 +51,7 @@ from adaptive_spec.policy import (
 )
 from adaptive_spec.step import (
     Capability,
+    Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
@@ -79,7 +83,9 @@ class Controller:
         counters: Counters | None = None,
         logger: logging.Logger = _LOG,
     ) -> None:
-        """Build the controller and load the policy's saved state.
+        """Build the controller, load the policy's saved state and compile its functions.
+
+        Where these cannot be compiled, the engine's own K runs.
 
         Args:
             policy: makes the decisions.
@@ -106,6 +112,9 @@ class Controller:
         self._log = logger
         self._faults = Faults(self.config.fail_open, self._counters, logger)
         self._in_flight = StepsInFlight()
+        self._auditor: Auditor | None = None
+        self._audit_fault = ""
+        self._audit_anew()
         self._operator = OperatorRequests(
             self.config, capability, only_watch, self._counters, logger
         )
@@ -116,12 +125,19 @@ class Controller:
         self._status = StatusFile.from_config(self.config.status_file, self._counters, logger)
         self._saved = SavedState.from_config(self.config, identity, self._counters, logger)
         self._saved.take_up(policy, self.config)
+        self._fleet = FleetState.from_config(self.config, identity, self._counters, logger)
+        self._fleet.take_up(policy, self.config, capability)
         self.decides_since = 0
         """Number of changes of mode, policy or learned state; a plan made before one is void."""
         self._recent: dict[str, tuple[float, int, dict[str, Any]]] = {}
         """Last answers to readers, by name: time, `decides_since`, and the answer."""
         self._now = 0.0
         """Time of the last context (seconds)."""
+        try:
+            prepare(policy)
+        except AdaptiveSpecError as error:
+            # Each decision raises it again: under the same name it is logged once.
+            self._policy_failed(f"plan raised {described(error)}")
 
     @classmethod
     def from_config(
@@ -138,7 +154,6 @@ class Controller:
 
         Raises PolicyError or ConfigError: a fault at start-up must reach the user.
         """
-        prepare(policy_class(config.policy), config.kernel)
         policy = configured_policy(config)
         return cls(
             policy,
@@ -192,11 +207,60 @@ class Controller:
             return self._decided(StepInFlight(context, engine_plan(context), seen, wanted))
         if breaker.failures:
             breaker.succeeded()
-        ran = wanted
         if self.mode == "shadow":
             config, may_act = self.config, not self._operator.only_watch
             ran = shadow_plan(context, seen, config.shadow_share, config.seed, may_act=may_act)
-        return self._decided(StepInFlight(context, ran, seen, wanted))
+            return self._decided(StepInFlight(context, ran, seen, wanted))
+        ran, placed = self._audited(context, wanted)
+        return self._decided(StepInFlight(context, ran, seen, wanted, placed))
+
+    def _audited(self, context: StepContext, wanted: SpecPlan) -> tuple[SpecPlan, Placed | None]:
+        """Return the plan that runs, the policy's own but for audit blocks, and its place there."""
+        if self._auditor is None:
+            return wanted, None
+        try:
+            if not context.batch_size:
+                self._auditor.add_prompts(context.prefill_tokens)
+                return wanted, None
+            # Requests without a drafter would meet the engine's own K with nothing to verify.
+            cold = bool(self.slots.without_drafter) or wanted.mode is Mode.OFF_COLD
+            arm, placed = self._auditor.arm(context.batch_size, context.now, cold=cold)
+            return (wanted if arm == "policy" else audit_plan(context, arm)), placed
+        except Exception as error:
+            self._audit_failed(error)
+            return wanted, None
+
+    def _audit_anew(self) -> None:
+        """Begin to measure: nothing that was measured before holds for what decides now."""
+        self._auditor = Auditor(self.config.audit, self.capability, self.config.seed)
+        self._audit_fault = ""
+
+    def _audit_failed(self, error: Exception) -> None:
+        """Switch the audit off until the policy or its options change; the policy serves on."""
+        self._auditor = None
+        self._audit_fault = described(error)
+        self.fault(f"audit raised {self._audit_fault}")
+
+    def _audit_outcome(self, placed: Placed | None, outcome: StepOutcome) -> None:
+        if self._auditor is None:
+            return
+        try:
+            changes = self._auditor.observe(placed, outcome)
+        except Exception as error:
+            self._audit_failed(error)
+            return
+        for change in changes:
+            self._counters.event(f"audit_{'handed_back' if change.handed_back else 'came_back'}")
+            self._log.warning(
+                "adaptive_spec: audit: %s, at %s requests per step: %s",
+                "measurably slower than the engine's own K"
+                if change.handed_back
+                else "no longer slower than the engine's own K",
+                change.load,
+                "the engine's own K runs, and the plugin in blocks only"
+                if change.handed_back
+                else "the plugin decides again",
+            )
 
     @property
     def counters(self) -> Counters:
@@ -206,7 +270,7 @@ class Controller:
 
     @property
     def reads_entropy(self) -> bool:
-        """Whether the policy or the trace uses the entropy of draft distributions."""
+        """Return whether the policy or the trace uses the entropy of draft distributions."""
         return self._trace.on or reads_entropy(self.policy)
 
     def observe(self, outcome: StepOutcome) -> None:
@@ -225,6 +289,7 @@ class Controller:
                 self._history.add(self._active, self.recent_status())
             self._status.refresh(outcome.now, self.recent_status)
             self._saved.refresh(outcome.now, self.policy, self.config)
+            self._fleet.refresh(outcome.now, self.policy, self.config)
         except Exception as error:
             self.fault(f"outcome raised {described(error)}")
 
@@ -235,10 +300,11 @@ class Controller:
         except POLICY_ERRORS as error:
             self._policy_failed(f"observe raised {described(error)}", outcome.now)
         self._counters.count_finished(finished)
+        self._audit_outcome(step.placed, outcome)
         if self._trace.on:
             ran = finished_step(step.context, step.plan, outcome)
             wanted = finished_step(step.context, step.wanted, outcome).plan
-            self._trace.write(ran, wanted, self.why)
+            self._trace.write(ran, wanted, self.why, step.placed)
 
     def finish(self, request_ids: Iterable[str]) -> None:
         """Release these requests' slots and make the policy forget them."""
@@ -256,7 +322,7 @@ class Controller:
             self._policy_failed(f"forget raised {described(error)}")
 
     def switch(self, request: SwitchRequest) -> None:
-        """Change mode, policy or options between two steps; all of the request or nothing.
+        """Change mode, policy, options or audit between two steps; all of the request or nothing.
 
         Raises ConfigError or PolicyError, one line, if the request cannot be obeyed.
         """
@@ -264,10 +330,18 @@ class Controller:
         if policy is not None:
             self._saved.save(self._now, self.policy, self.config)
             self._saved.take_up(policy, config)
+            self._fleet.save(self._now, self.policy, self.config)
+            self._fleet.resume(policy, config)
             self._use(policy)
             self._faults.new_policy(config.fail_open)
         self.config = config
         self.mode = config.mode
+        if policy is not None:
+            self._audit_anew()
+        elif self._auditor is not None:
+            self._auditor.configure(config.audit)
+        if (asked := request.audit) is not None and asked.minutes and self._auditor is not None:
+            self._auditor.prove(asked.changed(config.audit), 60.0 * asked.minutes)
         self.decides_since += 1
         self._operator.obey(config)
         # An idle engine takes no step that would write it.
@@ -291,8 +365,10 @@ class Controller:
         """Discard the learned state because the model has changed. Never raises."""
         try:
             self._use(configured_policy(self.config))
+            self._audit_anew()
             self.decides_since += 1
             self._saved.drop()
+            self._fleet.drop()
             self._log.info("adaptive_spec: policy %s starts over: %s", self.policy.name, why)
         except Exception as error:
             self._counters.failed("start over")
@@ -341,6 +417,7 @@ class Controller:
             "explanation": numbers,
             "hazards": self._figures("hazard_quality"),
             "estimates": self._estimates(),
+            "audit": self._audit_figures(),
             "trace_directory": self.config.trace.directory,
             **counted,
         }
@@ -372,7 +449,7 @@ class Controller:
     def break_even(self) -> dict[str, Any]:
         """Return where drafts break even here, `plain`; empty if the policy cannot say.
 
-        See `adaptive_spec.policies.planning.break_even_table`. It takes milliseconds of the thread
+        See `adaptive_spec.policies.optional.break_even`. It takes milliseconds of the thread
         that schedules, and any client may ask: the answer is made anew every few seconds.
         """
         return self._recently(
@@ -380,6 +457,11 @@ class Controller:
             _BREAK_EVEN_SECONDS,
             lambda: self._figures("break_even"),
         )
+
+    def _audit_figures(self) -> dict[str, Any]:
+        if self._auditor is None:
+            return {"fault": self._audit_fault}
+        return self._auditor.status()
 
     def _estimates(self) -> dict[str, Any]:
         """Return the policy's estimates; of the engine's own K alone where no other K runs."""
@@ -426,6 +508,7 @@ class Controller:
     def _policy_failed(self, what: str, now: float | None = None) -> None:
         if self._faults.of_policy(what, self._now if now is None else now, self.policy.name):
             self._saved.distrust()
+            self._fleet.distrust()
 
     def flush(self) -> None:
         """Write status, trace and learned state; for an engine that falls idle. Never raises."""
@@ -438,6 +521,7 @@ class Controller:
         self._status.refresh(self._now, self.status, idle=True)
         self._status.close()
         self._saved.save(self._now, self.policy, self.config)
+        self._fleet.close(self._now, self.policy, self.config)
         self._trace.close(self._now)
 
     def _decided(self, step: StepInFlight) -> SpecPlan:
@@ -447,7 +531,7 @@ class Controller:
 
 
 def _memory_is_limited(context: StepContext) -> bool:
-    """Whether the engine reports a limit by request, or a pool below Kmax drafts for each."""
+    """Return whether the engine limits a request's drafts, or its pool is below Kmax for each."""
     most = context.batch_size * (1 + context.capability.max_draft_tokens)
     return context.kv_draft_limit is not None or context.kv_free_tokens < most
 

@@ -39,11 +39,11 @@ class Breaker:
 
     @property
     def benched(self) -> bool:
-        """Whether the policy is benched at present."""
+        """Return whether the policy is benched at present."""
         return self._benched_until is not None
 
     def closed(self, now: float) -> bool:
-        """Whether the policy may decide at `now`. Ends a bench whose time is over."""
+        """Return whether the policy may decide at `now`. Ends a bench whose time is over."""
         if self._benched_until is None:
             return True
         # A clock that jumps backwards must not bench the policy for ever.

@@ -1,4 +1,4 @@
-"""Operator requests at run time: another mode, policy or options."""
+"""Operator requests at run time: another mode, policy, options or audit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from adaptive_spec.config import Config
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from adaptive_spec.operation.run_time_switch import ControlFile, SwitchRequest, changed_config
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.policy import Policy, configured_policy, refuse_biased, refuse_unrunnable
+from adaptive_spec.policy import (
+    Policy,
+    configured_policy,
+    prepare,
+    refuse_biased,
+    refuse_unrunnable,
+)
 from adaptive_spec.step import Capability
 
 
@@ -59,6 +65,7 @@ class OperatorRequests:
         policy = configured_policy(changed)
         refuse_biased(policy, self._capability)
         refuse_unrunnable(policy, self._capability)
+        prepare(policy)
         return changed, policy
 
     def obey(self, config: Config) -> None:

@@ -11,6 +11,7 @@ import math
 import msgspec
 import numpy as np
 
+from adaptive_spec.audit.blocks import Arm
 from adaptive_spec.per_request import exceeds, highest_of, lowest_of, sum_of
 from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
@@ -55,6 +56,20 @@ def engine_plan(context: StepContext, mode: Mode = Mode.ENGINE) -> SpecPlan:
         mode=mode,
         reason="engine's own K",
     )
+
+
+def audit_plan(context: StepContext, arm: Arm) -> SpecPlan:
+    """Build the plan of another arm: the engine's own K, as in shadow mode, or no drafts."""
+    if arm == "none":
+        return SpecPlan(
+            step=context.step,
+            verify=np.zeros(context.batch_size, dtype=np.int64),
+            draft_depth=0,
+            mode=Mode.OFF_WARM,
+            reason="audit: no drafts",
+        )
+    plan = engine_plan(context, mode=Mode.SHADOW)
+    return msgspec.structs.replace(plan, reason="audit: engine's own K")
 
 
 def with_usable_depth(plan: SpecPlan, context: StepContext) -> SpecPlan:

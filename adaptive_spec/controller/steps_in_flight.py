@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from adaptive_spec.audit.blocks import Placed
 from adaptive_spec.step import (
     BoolArray,
     FinishedStep,
@@ -60,14 +61,16 @@ class StepInFlight(NamedTuple):
         context: the engine's context.
         plan: the plan given to the engine.
         seen: the context as the policy saw it, after the memory guard.
-        wanted: the policy's own plan, which differs from `plan` in shadow mode only; `plan` where
-            the policy made none.
+        wanted: the policy's own plan, which differs from `plan` in shadow mode and audit blocks
+            only; `plan` where the policy made none.
+        placed: place in or beside an audit block; None for most steps.
     """
 
     context: StepContext
     plan: SpecPlan
     seen: StepContext
     wanted: SpecPlan
+    placed: Placed | None = None
 
     @property
     def to_learn_from(self) -> SpecPlan:

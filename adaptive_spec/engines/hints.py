@@ -76,7 +76,7 @@ class RecentNumbers:
         self._next = 0
 
     def knows(self, key: Hashable) -> bool:
-        """Whether the key has a number."""
+        """Return whether the key has a number."""
         return key in self._numbers
 
     def of(self, key: Hashable) -> int:

@@ -34,7 +34,7 @@ class KnownVersion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def executed(self) -> bool:
-        """Whether the adapter was run with this version."""
+        """Return whether the adapter was run with this version."""
         return bool(self.methods)
 
 
@@ -59,7 +59,7 @@ class VersionTable:
         return " to ".join(ends)
 
     def accepts(self, version: str) -> bool:
-        """Whether a version is a release between the oldest and the newest of the table."""
+        """Return whether a version is a release between the oldest and the newest of the table."""
         number = release_number(version)
         oldest, newest = (release_number(row.version) for row in (self.rows[0], self.rows[-1]))
         if number is None or oldest is None or newest is None:
@@ -71,7 +71,7 @@ class VersionTable:
         return [row for row in self.rows if row.version == release(version)]
 
     def was_executed(self, version: str) -> bool:
-        """Whether the adapter was run with exactly this release."""
+        """Return whether the adapter was run with exactly this release."""
         return any(row.executed for row in self.rows_of(version))
 
     def admit(self, version: str, *, allow_untested: bool = True) -> str:

@@ -104,6 +104,19 @@ def _positions(status: Status) -> Values:
             yield (str(position), state), sum(more)
 
 
+def _measured(status: Status) -> Values:
+    for arm, figures in status.get("audit", {}).get("arms", {}).items():
+        for since, found in (("start", figures), ("hour", figures["hour"])):
+            for bound in ("low", "gain", "high"):
+                if bound in found:
+                    yield (arm, since, bound), found[bound]
+
+
+def _blocks(status: Status) -> Values:
+    for arm, figures in status.get("audit", {}).get("arms", {}).items():
+        yield (arm,), figures["blocks"]
+
+
 def _k_counts(status: Status) -> list[int]:
     by_k = status["requests_by_k"]
     return [*(by_k.get(str(k), 0) for k in range(status["max_draft_tokens"] + 1)), 0]
@@ -229,6 +242,29 @@ FIGURES: tuple[Figure, ...] = (
         "own K (engine_k) and as planned; their ratio is the worth of speculation.",
         ("setup",),
         lambda status: [((name,), value) for name, value in status.get("estimates", {}).items()],
+    ),
+    Figure(
+        "adaptive_spec_measured_gain",
+        "gauge",
+        "Measured gain in tokens per second over an arm (0.1: 10 %), with the bounds of 95 % that "
+        "hold at all times at once; since the start, and of the last hour.",
+        ("arm", "since", "bound"),
+        _measured,
+    ),
+    Figure(
+        "adaptive_spec_audit_blocks",
+        "counter",
+        "Audit blocks that were compared with the steps beside them.",
+        ("arm",),
+        _blocks,
+    ),
+    Figure(
+        "adaptive_spec_handed_back",
+        "gauge",
+        "1 for a load (requests per step, or all) at which the guard has handed back to the "
+        "engine's own K, because the plugin is measurably slower.",
+        ("load",),
+        lambda status: [((load,), 1) for load in status.get("audit", {}).get("handed_back", ())],
     ),
     Figure(
         "adaptive_spec_benched",

@@ -52,11 +52,11 @@ class Retry:
 
     @property
     def failing(self) -> bool:
-        """Whether the last attempt failed."""
+        """Return whether the last attempt failed."""
         return self._wait > 0
 
     def due(self, now: float) -> bool:
-        """Whether an attempt is allowed at `now` (seconds, monotonic); a clock may jump back."""
+        """Return whether to try at `now` (seconds, monotonic); a clock may jump back."""
         return not self.failing or not 0 < self._next - now <= self._wait
 
     def attempt(self, now: float, action: Callable[[], object]) -> bool:
@@ -156,7 +156,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a live process holds the lock of `LockedFile` on this file."""
+    """Return whether a live process holds the lock of `LockedFile` on this file."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -270,6 +270,7 @@ def unwritable(config: Config) -> tuple[str, ...]:
         "status_file": config.status_file and str(Path(config.status_file).parent),
         "trace.directory": config.trace.directory,
         "state_directory": config.state_directory,
+        "state": config.state if config.state and "://" not in config.state else None,
     }
     found = []
     for key, folder in folders.items():

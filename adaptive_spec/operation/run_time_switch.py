@@ -1,10 +1,12 @@
-"""Run-time switch: an operator's change of mode, policy or options of a running server.
+"""Run-time switch: an operator's change of mode, policy, options or audit of a running server.
 
 A request is one JSON object, over HTTP or in a control file:
 
     {"mode": "shadow"}
     {"policy": "static", "options": {"k": 2}}
     {"mode": "on", "policy": "goodput"}
+    {"audit": {"share": 0.02}}
+    {"audit": {"share": 0.25, "minutes": 10}}
 
 A missing key keeps its value; a new policy starts with its default options and without learned
 state, but for a saved one. The server's cost profile goes to each policy that reads one. Modes are
@@ -19,15 +21,32 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from adaptive_spec.bounded_read import check_plain, decode_json, read_small_file
-from adaptive_spec.config import Config
+from adaptive_spec.config import Audit, Config
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.policy import available_policies
 from adaptive_spec.validation import explained
+
+
+class AuditRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A requested change of the audit; None keeps the present value."""
+
+    share: Annotated[float, msgspec.Meta(ge=0, le=0.25)] | None = None
+    arms: tuple[Literal["engine", "none"], ...] | None = None
+    guard: bool | None = None
+    minutes: Annotated[float, msgspec.Meta(gt=0, le=1440)] | None = None
+    """Time after which the values before hold again; None: they are replaced."""
+
+    def changed(self, audit: Audit) -> Audit:
+        """Return the audit's configuration after the request."""
+        given = {name: getattr(self, name) for name in ("share", "arms", "guard")}
+        return msgspec.structs.replace(
+            audit, **{name: value for name, value in given.items() if value is not None}
+        )
 
 
 class SwitchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,6 +55,7 @@ class SwitchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     mode: Literal["off", "shadow", "on"] | None = None
     policy: str | None = None
     options: dict[str, Any] | None = None
+    audit: AuditRequest | None = None
 
 
 def parse_switch(value: object, *, source: str) -> SwitchRequest:
@@ -47,7 +67,7 @@ def parse_switch(value: object, *, source: str) -> SwitchRequest:
 
     Raises ConfigError: one line with the known keys.
     """
-    keys = "keys are mode, policy, options"
+    keys = "keys are mode, policy, options, audit"
     if not isinstance(value, Mapping):
         raise ConfigError(f"{source}: expected an object, got {type(value).__name__}; {keys}")
     try:
@@ -90,8 +110,11 @@ def changed_config(config: Config, request: SwitchRequest, start: Config) -> Con
                     f"`options.{name}`: {options[name]!r} is not allowed: a running server reads "
                     f"only the {name} that it was started with"
                 )
+    audit = config.audit
+    if request.audit is not None and request.audit.minutes is None:
+        audit = request.audit.changed(audit)
     return msgspec.structs.replace(
-        config, mode=request.mode or config.mode, policy=policy, options=options
+        config, mode=request.mode or config.mode, policy=policy, options=options, audit=audit
     )
 
 

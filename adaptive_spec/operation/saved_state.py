@@ -31,10 +31,12 @@ MOST_FILES = 16
 
 _SAVE_SECONDS = 10.0
 _IDLE_SECONDS = 1.0
-_LARGEST_BYTES = 4 << 20
+LARGEST_BYTES = 4 << 20
+"""Bytes of a state."""
 _DIGEST_LETTERS = 12
 _NAME_CHARACTERS = 64
-_PROFILE = "profile"
+PROFILE = "profile"
+"""Name of the cost profile's digest in an identity."""
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,24 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     options: dict[str, Any]
     state: dict[str, Any]
+
+
+class Profiles:
+    """Digests of cost profiles as first read.
+
+    A profile that is measured anew under the same name changes the next server's identity, not this
+    server's, which has not read the new profile.
+    """
+
+    def __init__(self) -> None:
+        self._digests: dict[str, str] = {}
+
+    def of(self, config: Config) -> str:
+        """Return the digest of the configured profile; empty without one."""
+        name = str(config.options.get("profile") or config.profile or "")
+        if name and name not in self._digests:
+            self._digests[name] = _digest(read_small_file(name))
+        return self._digests.get(name, "")
 
 
 class SavedState:
@@ -80,7 +100,7 @@ class SavedState:
         self._log = logger
         self._saved_at = math.nan
         self._taken_up: Path | None = None
-        self._profiles: dict[str, str] = {}
+        self._profiles = Profiles()
 
     @classmethod
     def from_config(
@@ -113,7 +133,7 @@ class SavedState:
         try:
             path = self._path(self._directory, config)
             remove_temporaries(path)
-            content = read_small_file(path, _LARGEST_BYTES)
+            content = read_small_file(path, LARGEST_BYTES)
         except FileNotFoundError:
             return False
         except Exception as error:
@@ -166,8 +186,8 @@ class SavedState:
         content = msgspec.json.encode(
             Saved(schema=1, identity=identity, policy=name, options=options, state=dict(state))
         )
-        if len(content) > _LARGEST_BYTES:
-            raise ValueError(f"state of policy {name}: more than {_LARGEST_BYTES} bytes")
+        if len(content) > LARGEST_BYTES:
+            raise ValueError(f"state of policy {name}: more than {LARGEST_BYTES} bytes")
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(self._path(directory, config), content)
         self._prune(directory)
@@ -194,19 +214,8 @@ class SavedState:
             self._set_aside(path)
 
     def _owner(self, config: Config) -> tuple[dict[str, str], str, dict[str, Any]]:
-        identity = {**self._identity, _PROFILE: self._profile(config)}
+        identity = {**self._identity, PROFILE: self._profiles.of(config)}
         return identity, config.policy, config.options
-
-    def _profile(self, config: Config) -> str:
-        """Return a digest of the cost profile as first read.
-
-        A profile that is measured anew under the same name changes the next server's identity, not
-        this server's, which has not read the new profile.
-        """
-        name = str(config.options.get("profile") or config.profile or "")
-        if name and name not in self._profiles:
-            self._profiles[name] = _digest(read_small_file(name))
-        return self._profiles.get(name, "")
 
     def _set_aside(self, path: Path) -> None:
         try:

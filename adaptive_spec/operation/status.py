@@ -143,7 +143,7 @@ class Counters:
             self._count_finished()
 
     def ending(self, slots: IntArray) -> None:
-        """Take up that the requests in these slots have ended."""
+        """Count the requests in these slots as ended."""
         self._stuck.ending(slots)
         self._drift.ending(slots)
         if not self._finished:  # the next block may have others in these slots
@@ -353,7 +353,7 @@ class FaultCounters(Counters):
 
 
 class PredictionQuality(msgspec.Struct, frozen=True):
-    """Calibration of one source of predictions, as `policies.acceptance.hazard_quality` makes it.
+    """Calibration of one source of predictions, as `policies.hazard_quality` makes it.
 
     None where too little was observed.
     """
@@ -445,7 +445,7 @@ class History:
         self._next = 0.0
 
     def due(self, now: float) -> bool:
-        """Whether a second has passed since the last row; `now` in monotonic seconds."""
+        """Return whether a second has passed since the last row; `now` in monotonic seconds."""
         return not 0.0 <= self._next - now <= _SECONDS
 
     def add(self, now: float, status: Mapping[str, Any]) -> None:

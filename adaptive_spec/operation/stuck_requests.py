@@ -52,7 +52,7 @@ class LongestRuns:
         self._ended = 0
 
     def ended(self, runs: IntArray) -> None:
-        """Take up the longest run of each request that has ended."""
+        """Count the longest run of each request that has ended."""
         for run in np.minimum(runs, self.too_long).tolist():
             self._runs[self._ended % _REMEMBERED] = run
             self._ended += 1

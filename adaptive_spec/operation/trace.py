@@ -33,6 +33,9 @@ Optional columns:
 ``measures``         true where the step ran to learn something
 ``planned_k``        K of the plan, where the verified K differ
 ``wanted_k``         the policy's own K (shadow mode); ``wanted_depth`` its depth
+``audit``            in and beside an audit block: its number, ``before``, ``block`` or ``after``,
+                     the arm that ran (``policy``, ``engine``, ``none``), and whether the step is
+                     at an edge, and left out
 ``temperature``      sampling temperatures, where one is above 0
 ``task``             number of the task label, -1 without one, where one has a label
 ``tpot_target``      seconds, null without one, where one has a target
@@ -112,18 +115,22 @@ class StepTrace:
 
     @property
     def on(self) -> bool:
-        """Whether steps are written."""
+        """Return whether steps are written."""
         return self._directory is not None
 
     def write(
-        self, step: FinishedStep, wanted: SpecPlan, why: Callable[[], str] = lambda: ""
+        self,
+        step: FinishedStep,
+        wanted: SpecPlan,
+        why: Callable[[], str] = lambda: "",
+        audit: tuple[int, str, str, bool] | None = None,
     ) -> None:
-        """Write a step: the plan that ran, the policy's own plan, and now and then why."""
+        """Write a step: the plan that ran, the policy's own, now and then why, and its block."""
         now = step.outcome.now
         if self._directory is None or not self._retry.due(now):
             return
         try:
-            self._add(step, wanted, why)
+            self._add(step, wanted, why, audit)
         except Exception as error:  # what cannot be encoded is no fault of the policy
             self._retry.failed(now, error)
             return
@@ -133,8 +140,16 @@ class StepTrace:
         if full:
             self._end_segment()
 
-    def _add(self, step: FinishedStep, wanted: SpecPlan, why: Callable[[], str]) -> None:
+    def _add(
+        self,
+        step: FinishedStep,
+        wanted: SpecPlan,
+        why: Callable[[], str],
+        audit: tuple[int, str, str, bool] | None,
+    ) -> None:
         record = step_record(step, wanted)
+        if audit is not None:
+            record["audit"] = audit
         if self._key:
             record["ids"] = [self._digest(name) for name in step.context.request_ids]
         if not self._written:  # each segment repeats these columns: older ones may be deleted

@@ -1,7 +1,7 @@
 """Why this K now, in words and numbers: one place for status, live page, `top` and trace.
 
 A policy may say what its decision rests on (`explanation`, a dict of numbers, see
-`adaptive_spec.policies.planning.explanation`); `sentence` turns it into words. Without it the
+`adaptive_spec.policies.figures`); `sentence` turns it into words. Without it the
 policy's own reason is all there is.
 """
 
@@ -23,14 +23,18 @@ _LIMITS = {
 """What keeps a plan from another draft."""
 
 _KEPT = {
-    "credit": "speculation gained {credit:.2g} s in the last lifetimes of requests",
-    "expected gain": "the plans of the last steps promised a gain",
-    "load falls": "the load falls, and requests without it get no drafts to their end",
+    "credit": "speculation has gained {credit:.2g} s so far",
     "stake": "{stake:.2g} s of the requests alive are at stake, should the load fall",
-    "no drafts timed at this load": "too few steps with drafts were timed at this load",
-    "step times in doubt": "no speculation is better by {gain:.0%} ± {error:.0%}, no proof",
 }
-"""What keeps the drafter running where its losses would stop it (`switch` of the numbers)."""
+"""Reasons that keep the drafter running where no draft pays (`switch` of the numbers)."""
+
+_SITUATIONS = {
+    "learning": "Learning this load",
+    "steady": "Steady",
+    "full batch": "Full batch",
+    "changed": "Step times have changed",
+}
+"""States in which drafts are planned, as `situation` of the numbers names them."""
 
 
 def sentence(plan: SpecPlan, numbers: Numbers, written: float) -> str:
@@ -46,6 +50,8 @@ def sentence(plan: SpecPlan, numbers: Numbers, written: float) -> str:
     if "off_seconds" in numbers:
         return _off(plan.mode, numbers, written)
     text = _on(numbers) + _kept(numbers)
+    if known := _SITUATIONS.get(numbers.get("situation", "")):
+        text = f"{known}. {text}"
     if plan.kind is Kind.MEASURING:
         return f"This step runs to learn ({plan.reason}). The plan itself: {text}"
     if plan.kind is Kind.ENGINE:
@@ -93,9 +99,8 @@ def _kept(numbers: Numbers) -> str:
     reason = _KEPT.get(switch.get("kept", ""))
     if reason is None:
         return ""
-    gain, error = switch.get("gain_of_none") or (0.0, 0.0)
     known = {"credit": switch["credit"], "stake": switch["stake"]}
-    return f". The drafter runs on, as {reason.format(**known, gain=gain, error=error)}"
+    return f". The drafter runs on, as {reason.format(**known)}"
 
 
 def _off(mode: Mode, numbers: Numbers, written: float) -> str:
@@ -107,7 +112,5 @@ def _off(mode: Mode, numbers: Numbers, written: float) -> str:
     )
     if mode is Mode.OFF_WARM:
         text += _kept(numbers)
-    if numbers.get("probing"):
-        return f"{text}; a probe runs now"
-    wait = numbers.get("next_probe_seconds")
-    return text if wait is None else f"{text}; next probe in {max(wait, 0.0):.0f} s"
+    wait = numbers.get("back_seconds")
+    return text if wait is None else f"{text}; the drafter comes back in {max(wait, 0.0):.0f} s"

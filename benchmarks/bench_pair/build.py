@@ -47,7 +47,7 @@ def fingerprint(name: str) -> str:
 
 
 def is_current(folder: Path, wanted: str) -> bool:
-    """Whether `folder` was completed from the inputs whose digest is `wanted`."""
+    """Return whether `folder` was completed from the inputs whose digest is `wanted`."""
     try:
         return (folder / FINGERPRINT).read_text() == wanted
     except OSError:

@@ -9,19 +9,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adaptive_spec.adapters.vllm.graph_ladder import capture_sizes, rungs
+from adaptive_spec.config import Audit
 from adaptive_spec.errors import ConfigError
 
 from .device import Graphs
+from .oracle import ORACLE, OraclePolicy
 
 MOST_REQUESTS = 512
 LARGEST_CAPTURED = 512
 """Tokens; vLLM's default on Hopper."""
 
-NONE, GOODPUT, ORACLE, LADDER = "none", "goodput", "oracle", "ladder"
+NONE, GOODPUT, LADDER = "none", "goodput", "ladder"
 SGLANG_RULE, SGLANG_LIST = "sglang-rule", "sglang-list"
 """SGLang's own controller, with its default file, and with one list of candidates for all batches;
 on SGLang's scheduler only."""
 TABLE_CELL, TABLE_CONSTANT, TIERS = "table-cell", "table-constant", "sglang-tiers"
+NO_AUDIT = Audit(share=0.0)
 Table = list[tuple[int, int, int]]
 """Ranges of batch sizes, both ends included, and their K."""
 _TIERS = {
@@ -35,7 +38,22 @@ _TIERS = {
 }
 """SGLang's default candidates. Its tiers begin at captured batch sizes, 31 and 61 in place of the
 32 and 64 of its configuration."""
-_SGLANG = "adaptive_spec.sim.baselines.engines.sglang_ema:SGLangEmaPolicy"
+_BASELINES = "adaptive_spec.sim.baselines"
+_SGLANG = f"{_BASELINES}.engines.sglang_ema:SGLangEmaPolicy"
+_OTHERS = {
+    "vllm-av": (
+        "vLLM's adaptive verification",
+        f"{_BASELINES}.engines.vllm_adaptive_verification:VllmAdaptiveVerificationPolicy",
+    ),
+    "sglang-throughput": (
+        "SGLang's throughput rule",
+        f"{_BASELINES}.engines.sglang_throughput:SGLangThroughputPolicy",
+    ),
+    "turbospec": ("TurboSpec", f"{_BASELINES}.papers.turbospec:TurboSpecPolicy"),
+    "nightjar": ("Nightjar", f"{_BASELINES}.papers.nightjar:NightjarPolicy"),
+    "cascade": ("Cascade", f"{_BASELINES}.papers.cascade:CascadePolicy"),
+}
+"""Rules of others by arm: title and policy."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +72,11 @@ class Arm:
         capability: fields of the capability that the adapter finds, in place of its own.
         seed: of the policy.
         state: folder of learned state.
+        fleet: folder that replicas share.
         trace: folder of step traces.
         shadow_share: 0: the policy decides; else vLLM does, and another K runs in this share of
             the steps.
+        audit: blocks of another arm; none, so that figures of a policy are its own.
         prepare: called with the engine after each attachment.
         second_source: drafts are looked up, too.
         again: run once more with what it has learned.
@@ -73,16 +93,22 @@ class Arm:
     capability: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     state: str = ""
+    fleet: str = ""
     trace: str = ""
     shadow_share: float = 0.0
+    audit: Audit = NO_AUDIT
     prepare: Callable[[Any], None] | None = None
     second_source: bool = False
     again: bool = True
 
     @property
     def learns(self) -> bool:
-        """Whether it begins with nothing learned, and is run once more with what it has learned."""
+        """Return whether it runs twice: with nothing learned, and with the state of that run."""
         return bool(self.policy) and self.again
+
+
+def _show_script(engine: Any) -> None:
+    engine.controller.policy.show(engine.script.texts, engine.recorder)
 
 
 _POLICIES = {
@@ -95,8 +121,21 @@ _POLICIES = {
     "both": Arm("both", "two sources", policy="goodput", second_source=True),
     "regression": Arm("regression", "policy regression", policy="regression"),
     "off": Arm("off", "adaptive-spec, switched off", policy="off", again=False),
+    ORACLE: Arm(
+        ORACLE,
+        "step-wise oracle",
+        policy=f"{OraclePolicy.__module__}:{OraclePolicy.__name__}",
+        prepare=_show_script,
+        again=False,
+    ),
     TIERS: Arm(TIERS, "SGLang's tiers", policy=_SGLANG, options=_TIERS, again=False),
+    **{
+        name: Arm(name, title, policy=policy, again=False)
+        for name, (title, policy) in _OTHERS.items()
+    },
 }
+OTHERS = (TABLE_CONSTANT, TIERS, *_OTHERS)
+"""Arms that are rules of others."""
 
 
 def parse_arm(name: str) -> Arm:
@@ -124,10 +163,6 @@ def parse_arm(name: str) -> Arm:
     if name in (SGLANG_RULE, SGLANG_LIST):
         title = "SGLang's rule" if name == SGLANG_RULE else "SGLang's rule, one list of K"
         return Arm(name, title)
-    if name == ORACLE:
-        from .oracle import oracle_arm
-
-        return oracle_arm()
     if name in _POLICIES:
         return _POLICIES[name]
     if match := re.fullmatch(r"policy:([\w.:]+)(?:=(\{.*\}))?", name):
@@ -135,7 +170,7 @@ def parse_arm(name: str) -> Arm:
         return Arm(name, f"policy {match[1]}", policy=match[1], options=options)
     raise ConfigError(
         f"unknown arm {name!r}: there are {NONE}, k0 and fixed0 and up, table:FROM-TO=K,..., "
-        f"{TABLE_CELL}, {TABLE_CONSTANT}, {', '.join(_POLICIES)}, {ORACLE}, {SGLANG_RULE}, "
+        f"{TABLE_CELL}, {TABLE_CONSTANT}, {', '.join(_POLICIES)}, {SGLANG_RULE}, "
         f"{SGLANG_LIST} "
         "and policy:NAME={OPTIONS}"
     )
@@ -149,7 +184,7 @@ def ladder_graphs(kmax: int) -> Graphs:
 
 
 def is_static(name: str) -> bool:
-    """Whether an arm is a fixed K of 1 or more."""
+    """Return whether an arm is a fixed K of 1 or more."""
     return re.fullmatch(r"k[1-9]\d*", name) is not None
 
 

@@ -24,7 +24,7 @@ Measured = Literal["", "loaded", "whole"]
 
 
 class _Common(msgspec.Struct, frozen=True, kw_only=True):
-    """What an entry of the file says of all its cells.
+    """Fields that all cells of an entry of the file share.
 
     Attributes:
         kv_tokens: room in the KV cache; 0: enough.
@@ -76,12 +76,12 @@ class Cell(_Common, frozen=True, kw_only=True):
 
     @property
     def constant(self) -> bool:
-        """Whether so many clients ask all the time."""
+        """Return whether so many clients ask all the time."""
         return self.traffic.arrivals is None and not self.traffic.changes
 
     @property
     def measure(self) -> str:
-        """What arms are compared by.
+        """Return the measure by which arms are compared.
 
         ``loaded``: tokens per second until the last request was sent, where the number of clients
         is constant; ``whole``: until the last answer; ``tpot``: mean time per token of arrivals,

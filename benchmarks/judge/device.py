@@ -24,7 +24,7 @@ GraphKind = Literal["eager", "varlen", "ragged", "uniform", "ladder", "batches"]
 
 
 class Work(msgspec.Struct, array_like=True):
-    """What one engine step ran.
+    """One engine step: its batch, tokens and passes.
 
     Attributes:
         requests: decoding requests B.

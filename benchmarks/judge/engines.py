@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from .arms import NONE, SGLANG_LIST, SGLANG_RULE, Arm, parse_arm
+from .arms import Arm
 from .clock import Recorder
 from .device import Device
 from .script import Lines
@@ -26,7 +25,7 @@ SLOW_DECISION_MS = 1e9
 
 
 class EngineKind(NamedTuple):
-    """What an engine has from its start on.
+    """Parts of an engine that last from its start on.
 
     Attributes:
         method: of drafting, as in `device.DRAFTERS`.
@@ -97,56 +96,12 @@ class Engine(Protocol):
         ...
 
     def drain(self) -> None:
-        """Take up what is still under way after the last answer has ended."""
+        """Finish the steps under way after the last answer has ended."""
         ...
 
     def close(self) -> None:
         """Shut down in order."""
         ...
-
-
-def start(kind: EngineKind) -> Engine:
-    """Start an engine in this process, which has the variables of `environment`."""
-    if kind.engine == SGLANG:
-        from .scripted_sglang import ScriptedSglang
-
-        return ScriptedSglang(kind)
-    from .scripted_vllm import ScriptedVllm
-
-    return ScriptedVllm(kind)
-
-
-def environment(engine: Name) -> dict[str, str]:
-    """Return the variables that a process needs from its start on."""
-    if engine == SGLANG:
-        from .real import setup
-
-        return setup.environment(setup.SGLANG)
-    from .scripted_vllm import ENVIRONMENT
-
-    return ENVIRONMENT
-
-
-def installed(engine: Name) -> bool:
-    """Whether this environment has an engine."""
-    return importlib.util.find_spec(engine) is not None
-
-
-def has_arm(engine: Name, name: str) -> bool:
-    """Whether an arm can run on an engine's scheduler. Raises ConfigError for a name that is none.
-
-    SGLang's rule is its own. It runs one K per batch: no table of vLLM's, no arm that asks for more
-    than one K, the drafter's confidence or OFF-cold.
-    """
-    own = name in (SGLANG_RULE, SGLANG_LIST)
-    if engine == VLLM:
-        return not own
-    if name.startswith("table"):
-        return False
-    return own or name in _PLAIN or name.startswith("policy:") or parse_arm(name).k is not None
-
-
-_PLAIN = (NONE, "goodput", "bandit", "regression")
 
 
 def write_model(folder: Path, layers: int, **fields: Any) -> Path:

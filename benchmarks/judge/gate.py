@@ -39,7 +39,7 @@ def quick_cells(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def scores(cells: Sequence[Cell], file: RowFile) -> dict[str, Scores]:
-    """What has been run."""
+    """Return the scores that have been run."""
     found = {}
     for cell in cells:
         cold = file.get(cell.name, GOODPUT, SEED, COLD)

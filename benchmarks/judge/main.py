@@ -34,11 +34,12 @@ from adaptive_spec.errors import AdaptiveSpecError, ConfigError
 from . import gate
 from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
 from .cells import FILE, LATER, Cell, load_cells
-from .engines import SGLANG, TITLES, VLLM, Name, environment, has_arm, installed
+from .engines import SGLANG, TITLES, VLLM, Name
 from .page import terminal_table, write_picture
 from .processes import ROOT, Process, ProcessError
 from .results import figures, publish, published
 from .rows import COLD, RESTARTED, Row, RowFile
+from .start import environment, has_arm, installed
 from .tables import tuned_on_cell, tuned_on_constant
 from .worker import Answer, Task
 

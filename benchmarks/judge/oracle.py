@@ -7,7 +7,8 @@ is no bound where no draft pays, or where OFF-cold does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -19,10 +20,10 @@ from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.oracle import true_seconds
 from adaptive_spec.step import IntArray, Mode, SpecPlan, StepContext
 
-from .arms import ORACLE, Arm
+from .clock import Recorder
+from .script import Text
 
-if TYPE_CHECKING:
-    from .scripted_vllm import ScriptedVllm
+ORACLE = "oracle"
 
 
 class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,23 +38,22 @@ class OraclePolicy(StatelessPolicy):
     Options: ClassVar[type[msgspec.Struct]] = _Nothing
 
     def __init__(self, options: _Nothing, *, seed: int = 0) -> None:
-        self._engine: ScriptedVllm | None = None
+        self._texts: Mapping[str, Text] = {}
+        self._recorder: Recorder | None = None
 
-    def show(self, engine: ScriptedVllm) -> None:
-        """The engine that it looks into."""
-        self._engine = engine
+    def show(self, texts: Mapping[str, Text], recorder: Recorder) -> None:
+        """Let it look into an engine's script and clock."""
+        self._texts, self._recorder = texts, recorder
 
     def plan(self, context: StepContext) -> SpecPlan:
         """K_i from what is right here, depth from what is right where this step will end."""
-        engine = self._engine
-        assert engine is not None
         kmax = context.capability.max_draft_tokens
         if context.batch_size == 0:
             none: IntArray = np.zeros(0, dtype=np.int64)
             return SpecPlan(
                 step=context.step, verify=none, draft_depth=kmax, mode=Mode.ON, reason="prompts"
             )
-        texts = [engine.script.texts.get(name) for name in context.request_ids]
+        texts = [self._texts.get(name) for name in context.request_ids]
         right: IntArray = np.array([text.right if text else 0 for text in texts], dtype=np.int64)
         now = self._best(context, right, context.draft_available)
         accepted = np.minimum(right, now.verify).tolist()
@@ -76,8 +76,8 @@ class OraclePolicy(StatelessPolicy):
         )
 
     def _best(self, context: StepContext, right: IntArray, limit: IntArray) -> Admission:
-        assert self._engine is not None
-        charge = self._engine.recorder.charge
+        assert self._recorder is not None
+        charge = self._recorder.charge
         assert charge is not None
         step_time: StepTime = charge.step_time
         kmax = context.capability.max_draft_tokens
@@ -90,14 +90,3 @@ class OraclePolicy(StatelessPolicy):
             *true_seconds(step_time, context),
             context.capability,
         )
-
-
-def oracle_arm() -> Arm:
-    """Return the arm."""
-    return Arm(
-        ORACLE,
-        "step-wise oracle",
-        policy=f"{__name__}:OraclePolicy",
-        prepare=lambda engine: engine.controller.policy.show(engine),
-        again=False,
-    )

@@ -6,7 +6,16 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, stdev
 
-from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
+from .arms import (
+    GOODPUT,
+    NONE,
+    OTHERS,
+    SGLANG_RULE,
+    TABLE_CELL,
+    TABLE_CONSTANT,
+    TIERS,
+    parse_arm,
+)
 from .cells import LATER
 from .engines import SGLANG, VLLM
 from .figures import markdown
@@ -39,6 +48,7 @@ def tables() -> dict[str, str]:
     shown = {
         "wrong-k": _wrong_k([c for c in main if c.group == "bursts and ramps"]),
         "groups": _groups(main),
+        "others": _others(main),
         "ablations": _ablations(found),
         "extra": _cells([c for c in found if c.extra]),
         "against-real": comparison.table(comparison.published()),
@@ -60,6 +70,8 @@ def readme_table() -> str:
     rows: list[tuple[str, Callable[[CellFigures], float | None]]] = [
         ("over the best fixed K, picked with hindsight", lambda c: _over(c, WARM, c.best)),
         ("the same, with the plugin's own CPU time charged", _charged),
+        ("over K = 3, as many recipes ship", lambda c: _over(c, WARM, "k3")),
+        ("over K = 5, likewise", lambda c: _over(c, WARM, "k5")),
         ("over no speculation", lambda c: _over(c, WARM, NONE)),
         ("over vLLM's batch-size table, tuned on constant loads", _over_constant),
         ("over SGLang's tiers of batch sizes", lambda c: _over(c, WARM, TIERS)),
@@ -240,8 +252,22 @@ def _sglang(cells: Sequence[CellFigures]) -> str:
     return markdown(heads, lines) if cells else "Not run."
 
 
+def _others(cells: Sequence[CellFigures]) -> str:
+    """`goodput`, warm and cold, over each rule of others in the cells in which both were run."""
+    lines = []
+    for arm in OTHERS:
+        warm, cold = (
+            [value for cell in cells if (value := _over(cell, part, arm)) is not None]
+            for part in (WARM, COLD)
+        )
+        if warm:
+            title = "vLLM's table" if arm == TABLE_CONSTANT else parse_arm(arm).title
+            lines.append([title, str(len(warm)), _summary(warm), _summary(cold)])
+    return markdown(["adaptive-spec over", "cells", "warm", "from a cold start"], lines)
+
+
 def _ablations(cells: Sequence[CellFigures]) -> str:
-    """Each arm over `goodput`, both warm, over all cells in which both were run."""
+    """Each arm over `goodput`, both warm, over all cells in which both were run and differ."""
     lines = []
     for arm in ABLATIONS:
         name = arm if arm == "oracle" else f"{arm} warm"
@@ -249,6 +275,7 @@ def _ablations(cells: Sequence[CellFigures]) -> str:
             value
             for cell in cells
             if (value := _over(cell, name, WARM)) is not None
+            and cell.over(name, WARM) != [1.0]  # else it is the same run
             and (arm != "both" or "two sources" in cell.name)
         ]
         if values:

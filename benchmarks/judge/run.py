@@ -11,8 +11,9 @@ from .arms import LADDER, ladder_graphs, parse_arm
 from .cells import Cell
 from .clock import Noise
 from .device import Device, Work, device
-from .engines import Engine, EngineKind, start
+from .engines import Engine, EngineKind
 from .rows import COLD, RESTARTED, WARM, Row, by_size, curve_of, summary
+from .start import start
 from .traffic import Job, jobs, serve
 
 NOISE_SEED = 1000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +11,7 @@ from adaptive_spec.adapters.vllm.lookup import LookedUp, Placement
 from adaptive_spec.adapters.vllm.text_matches import FEW
 from adaptive_spec.step import FloatArray, IntArray
 
-from .script import EMITTED
-
-if TYPE_CHECKING:
-    from .vllm_worker import Script
+from .script import EMITTED, Text
 
 _MATCHES = 2.0 / 3.0
 """Shown where a text matches: two tokens do."""
@@ -23,13 +20,13 @@ WRONG = 9
 
 
 class ScriptedLookUp:
-    """What `adaptive_spec.adapters.vllm.lookup.LookUp` is to a scheduler without steps ahead."""
+    """Stand in for `adaptive_spec.adapters.vllm.lookup.LookUp` where no step is scheduled ahead."""
 
     placement = Placement.SCHEDULER
     allowed = True
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    def __init__(self, texts: Mapping[str, Text]) -> None:
+        self._texts = texts
 
     def find(
         self, requests: Sequence[Any], most: IntArray, under_way: IntArray, kmax: int
@@ -38,7 +35,7 @@ class ScriptedLookUp:
         tokens: list[list[int]] = []
         match: list[int] = []
         for request, room in zip(requests, most.tolist(), strict=True):
-            text = self._script.texts.get(request.request_id)
+            text = self._texts.get(request.request_id)
             if text is None or room <= 0 or text.lines.copied is None:
                 tokens.append([])
                 match.append(0)
@@ -66,19 +63,19 @@ class ScriptedLookUp:
 
 
 class ScriptedMatches:
-    """What `adaptive_spec.adapters.vllm.text_matches.TextMatches` is to n-gram drafts of runner V2.
+    """Stand in for `adaptive_spec.adapters.vllm.text_matches.TextMatches` with runner V2's n-grams.
 
     The texts of a script are no texts; its records say where n-gram found drafts.
     """
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    def __init__(self, texts: Mapping[str, Text]) -> None:
+        self._texts = texts
 
     def find(self, requests: Sequence[Any]) -> FloatArray:
-        """Whether something matches the text that the scheduler has; see `TextMatches.find`."""
+        """Return whether the scheduler's text has a match; see `TextMatches.find`."""
         shown: FloatArray = np.full(len(requests), np.nan)
         for row, request in enumerate(requests):
-            text = self._script.texts.get(request.request_id)
+            text = self._texts.get(request.request_id)
             if text is not None and text.lines.proposed is not None:
                 place = text.place_after(request.num_output_tokens)
                 shown[row] = _MATCHES if text.lines.proposed[place] else FEW / 2.0

@@ -56,7 +56,7 @@ MOST_CAPTURED = 256
 
 
 class Script:
-    """What SGLang's EAGLE worker asks its models for."""
+    """Answer for the models of SGLang's EAGLE worker."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -277,7 +277,7 @@ def _put_script(worker: Any) -> None:
     to_verify = EagleVerifyInput.create_idle_input(1, KMAX, KMAX + 1, "cpu")
 
     def result(batch: Any, tokens: list[int], **fields: Any) -> Any:
-        """What both kinds of steps return; the drafter's state says nothing."""
+        """Return the result of either kind of step; the drafter's state says nothing."""
         rows = len(batch.reqs)
         state = EagleDraftInput(bonus_tokens=torch.full((rows,), EMITTED, dtype=torch.int32))
         if not batch.enable_overlap:  # there it is relayed by an operator that a CPU lacks

@@ -102,10 +102,10 @@ class ScriptedVllm:
         from adaptive_spec.adapters.vllm import hooks
 
         names: Any = hooks
-        names.LookUp = lambda *_, **__: ScriptedLookUp(self.script)
+        names.LookUp = lambda *_, **__: ScriptedLookUp(self.script.texts)
         let_decide(self.scheduler, self._arm, self._seen, self.recorder.clock)
         if self.kind.fillers:
-            self.scheduler.adaptive_spec._builder.matches = ScriptedMatches(self.script)
+            self.scheduler.adaptive_spec._builder.matches = ScriptedMatches(self.script.texts)
         if self._arm.prepare is not None:
             self._arm.prepare(self)
 
@@ -152,7 +152,7 @@ class ScriptedVllm:
         return found
 
     def drain(self) -> None:
-        """Take up a step that was scheduled ahead, for requests that have all ended."""
+        """Finish a step that was scheduled ahead, for requests that have all ended."""
         while self._core.batch_queue:
             self.step()
 

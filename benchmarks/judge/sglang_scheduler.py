@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from .arms import SGLANG_LIST, SGLANG_RULE, Arm
 from .device import Work
 from .engines import SLOW_DECISION_MS
@@ -114,6 +116,7 @@ def let_decide(
         "fail_open": {"max_decision_ms": SLOW_DECISION_MS},
         "policy": arm.policy,
         "options": dict(arm.options),
+        "audit": msgspec.to_builtins(arm.audit),
         "state_directory": arm.state or None,
         "seed": arm.seed,
     }
@@ -180,7 +183,7 @@ def work_of(batch: Any) -> Work:
 
 
 def count_drafts(work: Work, result: Any) -> None:
-    """Take up the one K that a decode batch ran."""
+    """Note the one K that a decode batch ran."""
     if work.requests and (nodes := getattr(result, "speculative_num_draft_tokens", None)):
         work.tokens = work.requests * nodes
         work.least_k = work.most_k = nodes - 1

@@ -57,7 +57,7 @@ class Arrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What clients ask for.
+    """The load: requests, prompts and lengths.
 
     Attributes:
         pieces: of a closed loop; a client sends its next request when its last one is answered.
@@ -80,7 +80,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def changes(self) -> bool:
-        """Whether the number of clients changes."""
+        """Return whether the number of clients changes."""
         return len({piece.clients for piece in self.pieces}) != 1
 
     @property
@@ -191,7 +191,7 @@ def _arrivals(given: Arrivals, random: np.random.Generator) -> list[_Arrival]:
 
 
 class Served(NamedTuple):
-    """What came of a load.
+    """Result of a load.
 
     Attributes:
         sent: steps until the last request was sent.

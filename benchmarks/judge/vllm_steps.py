@@ -114,12 +114,14 @@ def let_decide(
         getattr(holder, hooks.ATTRIBUTE),
         mode=mode,
         shadow_share=arm.shadow_share,
+        audit=arm.audit,
         trace=Trace(directory=arm.trace),
         policy=arm.policy or "goodput",
         options=dict(arm.options),
         confidence=arm.confidence,
         second_source=SecondSource() if arm.second_source else None,
         state_directory=arm.state or None,
+        state=arm.fleet or None,
         seed=arm.seed,
     )
     setattr(holder, hooks.ATTRIBUTE, config)

@@ -96,7 +96,7 @@ class Script:
         return results
 
     def _depth(self, output: Any) -> tuple[bool, int]:
-        """Whether the drafter's pass is left out, and how deep it drafts; count its passes."""
+        """Return whether to skip the drafter's pass, and its depth; count its passes."""
         from adaptive_spec.adapters.vllm.drafter_state import LeaveOut
 
         wanted, kmax = output.num_spec_tokens_to_schedule, self.kind.kmax

@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a task.
+    """Result of a task.
 
     Attributes:
         rows: of its runs.

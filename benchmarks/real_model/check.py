@@ -101,9 +101,9 @@ def check(folder: Path) -> None:
 
 def compare(folder: Path) -> list[str]:
     """Return where vLLM's greedy answers part from transformers', a line each."""
-    from .answers import Model
+    from .records import Model
 
-    model, reference = Model(folder), Reference(folder)
+    model, reference = Model(folder, "float32"), Reference(folder)
     asked = [Instruction(each.kind, each.turns[:1]) for each in some(EACH)]
     rows = model.answer([(each, 0.0) for each in asked], most=TOKENS)
     parted = []

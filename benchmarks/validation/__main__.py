@@ -50,7 +50,7 @@ def validate(
         print_json(verdicts)
     else:
         _print_tables(verdicts)
-    raise typer.Exit(1 if any(verdict.passed is False for verdict in verdicts) else 0)
+    raise typer.Exit(0 if all(verdict.passed for verdict in verdicts) else 1)
 
 
 def _reproduce(names: list[str], folder: Path) -> list[Verdict]:
@@ -113,8 +113,6 @@ def _figure(value: float) -> str:
 
 
 def _word(verdict: Verdict) -> str:
-    if verdict.passed is None:
-        return "for information"
     return "reproduced" if verdict.passed else "bound missed"
 
 

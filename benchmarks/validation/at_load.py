@@ -140,7 +140,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return msgspec.structs.replace(profile, drafts={"eagle": fitted})
 
     def score(self, result: Result) -> float:
-        """What the ratio is of."""
+        """Return the two quantities of the ratio."""
         if self.measure == "throughput":
             return result.throughput_tok_s
         tpot = result.tpot_ms.mean

@@ -29,14 +29,14 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         table: its name.
         title: what was measured.
-        passed: every check has; None without a demand.
+        passed: every check has.
         checks: demand, what came out, and whether that is enough.
         cells: the rows whose error is relative.
     """
 
     table: str
     title: str
-    passed: bool | None
+    passed: bool
     checks: tuple[tuple[str, str, bool], ...]
     cells: tuple[Cell, ...]
 

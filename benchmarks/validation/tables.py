@@ -17,14 +17,11 @@ MODULES = {
     "V2": "eagle3_by_batch",
     "V3": "draft_length_audit",
     "V4": "vllm_pull_request_16035",
-    "V5": "specforge",
     "V6": "specdecode_bench",
     "V7": "step_correlation",
     "V8": "no_speculation",
     "V9": "at_load",
 }
-INFORMATION = ("V5",)
-"""Tables without a demand."""
 
 _PACKAGE = "benchmarks.validation"
 
@@ -35,14 +32,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         table: its name, such as ``V2``.
         title: what was measured, and where it is published.
-        passed: every check has; None for a table that is for information.
+        passed: every check has.
         checks: what it must show.
         rows: published, simulated and error.
     """
 
     table: str
     title: str
-    passed: bool | None
+    passed: bool
     checks: tuple[Check, ...]
     rows: tuple[Row, ...]
 
@@ -69,8 +66,6 @@ def reproduce(name: str, data_folder: Path) -> Verdict:
 
 def judged(name: str, title: str, rows: list[Row], checks: list[Check] | None = None) -> Verdict:
     """The verdict on these rows; a table without checks of its own bounds every cell."""
-    if name in INFORMATION:
-        return Verdict(table=name, title=title, passed=None, checks=(), rows=tuple(rows))
     if checks is None:
         checks = [cells_within(rows)]
     passed = bool(checks) and all(check.passed for check in checks)

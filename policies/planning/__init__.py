@@ -1,4 +1,1 @@
-"""What to verify: the exact planner, its forecast and weights, and exploration.
-
-Speculation as a whole is switched on and off in `on_off`.
-"""
+"""Choose the drafts to verify: the exact planner, one K for a batch, and the forecast of a step."""

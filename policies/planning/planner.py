@@ -40,8 +40,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.kernels import BOOLS, INTS, kernel, kernel_of_kernels
-from adaptive_spec.policies.planning.loops import admit_loop, rank_loop, value_loop, worth_loop
+from adaptive_spec.policies.kernels import BOOLS, INTS, kernel
+from adaptive_spec.policies.planning.search import admit, rank, value_of
 from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, StepContext
 
 
@@ -116,7 +116,7 @@ def plan_step(
         draft_seconds,
         depths_of(capability),
         capability.steers_depth,
-        _everybody(batch) if taking_part is None else taking_part,
+        everybody(batch) if taking_part is None else taking_part,
         found,
     )
     best = Admission(verify, int(depth), float(value), float(seconds))
@@ -124,11 +124,12 @@ def plan_step(
 
 
 @lru_cache(maxsize=64)
-def _everybody(batch: int) -> BoolArray:
+def everybody(batch: int) -> BoolArray:
+    """Return [B] that all requests take part."""
     return np.ones(batch, dtype=np.bool_)
 
 
-@kernel_of_kernels(
+@kernel(
     # The controller makes the limits read-only; an array that can be written fits as well.
     "Tuple((int64[::1], int64, float64, float64, float64, boolean))(float64[:, ::1],"
     f" {INTS}, {INTS}, float64[::1], float64[::1], int64[::1], boolean, {BOOLS}, float64[::1])"
@@ -161,11 +162,13 @@ def best_plan(
     whether the worth of tokens is part of the weights.
     """
     batch = survival.shape[1]
-    number = int(np.count_nonzero(taking_part))
+    number = int(np.sum(taking_part))
     limit = np.maximum(possible, available)
     weighted = number > 1
     while True:
-        weights[:] = taking_part
+        # An assignment of the whole array would be compiled for two seconds.
+        for i in range(batch):
+            weights[i] = 1.0 if taking_part[i] else 0.0
         if weighted:
             passes = draft_seconds if steers else np.full_like(draft_seconds, draft_seconds[-1])
             uniform = verify_seconds[::number][: len(draft_seconds)]
@@ -193,10 +196,7 @@ def best_plan(
         weighted = False
 
 
-@kernel(
-    "float64[:](float64[:, :], float64[:])",
-    worth_loop,
-)
+@kernel("float64[:](float64[:, :], float64[:])")
 def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
     """Return the weight [B] of a token of each request.
 
@@ -204,112 +204,27 @@ def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
         survival: [Kmax, B] s_ij.
         seconds: [Kmax + 1] of a step with K drafts for each request.
     """
-    tokens = np.ones((len(survival) + 1, survival.shape[1]))
-    for j in range(len(survival)):
-        np.add(tokens[j], survival[j], out=tokens[j + 1])
-    pace = tokens / seconds[:, None]
-    emitted = tokens[np.argmax(pace, axis=0), np.arange(tokens.shape[1])]
-    result: FloatArray = 1.0 / np.maximum.reduce(pace, axis=0)
-    if result.size:
-        result *= np.cumsum(emitted)[-1] / np.cumsum(result * emitted)[-1]
+    kmax, batch = survival.shape
+    result = np.empty(batch, np.float64)
+    all_emitted = 0.0
+    all_worth = 0.0
+    for i in range(batch):
+        tokens = 1.0
+        emitted = 1.0
+        best = 1.0 / seconds[0]
+        for j in range(kmax):
+            tokens += survival[j, i]
+            pace = tokens / seconds[j + 1]
+            if pace > best:
+                best = pace
+                emitted = tokens
+        result[i] = 1.0 / best
+        all_emitted += emitted
+        all_worth += result[i] * emitted
+    scale = all_emitted / all_worth
+    for i in range(batch):
+        result[i] *= scale
     return result
-
-
-@kernel(
-    f"Tuple((int64[::1], int64[::1], float64[::1]))(float64[:, ::1], {INTS})",
-    rank_loop,
-)
-def rank(values: FloatArray, limit: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """Sort drafts by falling value, which is compared at 32 bits.
-
-    Args:
-        values: [Kmax, B] >= 0.
-        limit: [B] only the first drafts of each request are sorted.
-
-    Returns position j [N], request i [N] and value [N] of each, with N = sum of the limits.
-    """
-    batch = values.shape[1]
-    position = np.arange(len(values))[:, None]
-    keys = np.where(position < limit, -values, np.inf).astype(np.float32).ravel()
-    order = np.argsort(keys, kind="stable")[: int(np.minimum(limit, len(values)).sum())]
-    at, request = np.divmod(order, max(batch, 1))
-    return at, request, values[at, request]
-
-
-@kernel(
-    "Tuple((int64[::1], int64, float64, float64))(int64[::1], int64[::1], float64[::1],"
-    f" {INTS}, {INTS}, float64, float64[:], float64[:],"
-    " int64[:])",
-    admit_loop,
-)
-def admit(
-    position: IntArray,
-    request: IntArray,
-    value: FloatArray,
-    possible: IntArray,
-    available: IntArray,
-    base: float,
-    verify_seconds: FloatArray,
-    draft_seconds: FloatArray,
-    depths: IntArray,
-) -> tuple[IntArray, int, float, float]:
-    """Choose the next draft depth D and this step's K_i; see `policies.planning.planner`.
-
-    Args:
-        position: [N] of each draft, as `rank` returns it for the larger of the two limits.
-        request: [N] likewise.
-        value: [N] likewise.
-        possible: [B] drafts of each request that the next step could use.
-        available: [B] drafts of each request that can be verified now.
-        base: sum of the weights, the value of the bonus tokens.
-        verify_seconds: [M + 1] verify time with m admitted drafts, M >= sum of either limit.
-        draft_seconds: [Kmax + 1] draft time at depth D.
-        depths: candidate depths, ascending.
-
-    Returns K_i `[B]`, D, the value of the admitted drafts, and the best ratio of the next step.
-    D maximises the ratio over drafts that are possible; K_i maximises it over drafts that are
-    available, given the time of drafting to D.
-    """
-    usable = position < possible[request]
-    drafts, at = value[usable], position[usable]
-    best, best_depth = -np.inf, 0
-    for depth in depths.tolist()[::-1]:  # each has the drafts of the next deeper one or fewer
-        usable = at < depth
-        drafts, at = drafts[usable], at[usable]
-        drafting = draft_seconds[depth]
-        score = base / float(verify_seconds[0] + drafting)
-        if drafts.size:
-            scores = np.add.accumulate(drafts)
-            scores += base
-            scores /= verify_seconds[1 : len(scores) + 1] + drafting
-            score = max(score, float(np.maximum.reduce(scores)))
-        if score >= best:
-            best, best_depth = score, depth
-    usable = position < available[request]
-    admitted, total = _best_prefix(value[usable], base, verify_seconds, draft_seconds[best_depth])
-    chosen = request[usable][:admitted]
-    verify = np.bincount(chosen, minlength=len(possible)).astype(np.int64)
-    return verify, best_depth, total, float(best)
-
-
-def _best_prefix(
-    value: FloatArray, base: float, verify_seconds: FloatArray, draft_seconds: float
-) -> tuple[int, float]:
-    """Length and value of the shortest prefix that reaches the best ratio."""
-    total = np.empty(len(value) + 1)
-    total[0] = 0.0
-    np.cumsum(value, out=total[1:])
-    score = (base + total) / (verify_seconds[: len(total)] + draft_seconds)
-    admitted = int(np.argmax(score))
-    return admitted, float(total[admitted])
-
-
-@kernel(f"float64(float64[:, :], {INTS})", value_loop)
-def value_of(values: FloatArray, verify: IntArray) -> float:
-    """Sum of values [Kmax, B] at positions below verify [B], request by request."""
-    admitted = np.arange(len(values)) < verify[:, None]
-    total = np.cumsum(np.where(admitted, values.T, 0.0))
-    return float(total[-1]) if total.size else 0.0
 
 
 def is_ragged(verify: IntArray) -> bool:

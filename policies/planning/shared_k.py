@@ -14,13 +14,11 @@ from adaptive_spec.policies.planning.planner import (
     Admission,
     Ahead,
     Planned,
-    admit,
     depths_of,
     is_ragged,
-    rank,
-    value_of,
     worth,
 )
+from adaptive_spec.policies.planning.search import admit, rank, value_of
 from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level, StepContext
 
 

@@ -55,7 +55,7 @@ class RequestRows:
     """Drafts that the drafter was asked for before this step."""
 
     def add(self, request: int, step: RecordedStep, row: int) -> None:
-        """Take up a step of a request, numbered by first appearance."""
+        """Add a step of a request, numbered by first appearance."""
         self._names.read(step)
         if step is not self._step:
             if step.capability is not None:

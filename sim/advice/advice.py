@@ -14,7 +14,7 @@ from adaptive_spec.sim.advice.fixed_k import prompt_tokens
 from adaptive_spec.sim.advice.observed import Observed, observe
 from adaptive_spec.sim.advice.predictor import Predictor
 from adaptive_spec.sim.advice.setups import SetUp
-from adaptive_spec.sim.advice.values import CANNOT_TELL, NO, Advice, Fleet, Verdict
+from adaptive_spec.sim.advice.values import CANNOT_TELL, NO, Advice, Estimate, Fleet, Verdict
 from adaptive_spec.sim.advice.verdict import decide
 from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, recorded_world
 from adaptive_spec.sim.hardware.from_trace import (
@@ -155,6 +155,7 @@ def predict(
 
 def _as_recorded(observed: Observed, engine: str, present: SetUp | None, said: str) -> Advice:
     """Return the advice before anything is predicted: what the traces show."""
+    measured = observed.measured.ratio()
     return Advice(
         engine=engine,
         loads=observed.loads,
@@ -168,6 +169,8 @@ def _as_recorded(observed: Observed, engine: str, present: SetUp | None, said: s
         runs="" if present is None else present.name,
         runs_said=said,
         runs_share=0.0 if present is None else running.share_that_ran(present, observed.ran),
+        measured=None if measured is None else Estimate(*measured),
+        measured_blocks=observed.measured.blocks,
         verdict=Verdict(worth=CANNOT_TELL, sentence="", answers=[], recommended=[]),
     )
 

@@ -13,6 +13,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.acceptance.pool import pool
 from adaptive_spec.sim.acceptance.recorded import read_served_requests
+from adaptive_spec.sim.advice.measured import MeasuredGain
 from adaptive_spec.sim.step_trace import RecordedStep, Source, TaskNames, find_trace
 from adaptive_spec.step import Capability
 
@@ -79,6 +80,7 @@ class Observed:
         mean_context: tokens of context per decoding request.
         pool_tokens: size of the KV pool; None if the engine did not say.
         seconds: measured time of all steps, without stalls.
+        measured: by audit blocks.
     """
 
     loads: list[LoadFacts]
@@ -95,6 +97,7 @@ class Observed:
     mean_context: float
     pool_tokens: int | None
     seconds: float
+    measured: MeasuredGain
 
 
 @dataclass
@@ -163,7 +166,7 @@ def observe(source: Source, *, seed: int = 0) -> Observed:
     bands: dict[int, _Band] = defaultdict(_Band)
     kinds: dict[str, _Positions] = defaultdict(_Positions)
     names = TaskNames()
-    every, whole = _Positions(), _Band()
+    every, whole, measured = _Positions(), _Band(), MeasuredGain()
     k_counts: Counter[int] = Counter()
     modes: Counter[str] = Counter()
     ran: dict[int, Counter[int]] = defaultdict(Counter)
@@ -180,6 +183,7 @@ def observe(source: Source, *, seed: int = 0) -> Observed:
             engine_k[step.batch_size][step.engine_k] += 1
         contexts += step.context_tokens
         names.read(step)
+        measured.add(step)
         for row, number in enumerate(step.requests):
             label = names.of(step, row)
             for positions in (every, kinds[label]) if label else (every,):
@@ -214,4 +218,5 @@ def observe(source: Source, *, seed: int = 0) -> Observed:
         mean_context=contexts / max(k_counts.total(), 1),
         pool_tokens=pool_tokens,
         seconds=busy,
+        measured=measured,
     )

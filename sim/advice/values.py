@@ -6,15 +6,22 @@ import msgspec
 
 from adaptive_spec.sim.advice.observed import KindFacts, LoadFacts
 from adaptive_spec.sim.hardware.from_trace import TraceFit
-from adaptive_spec.sim.off_policy.intervals import Estimate
 
 SELDOM = 0.1
 """Share of the steps of requests below which what a set-up gives is guessed from others."""
 YES, NO, NOT_CLEAR, CANNOT_TELL = "yes", "no", "not clear", "cannot tell"
 
 
+class Estimate(msgspec.Struct, frozen=True):
+    """A value and its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gain is expressed in.
+    """Unit of a gain.
 
     Attributes:
         gpus: GPUs that serve this traffic; 0: unknown.
@@ -26,7 +33,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do.
+    """Advice.
 
     Attributes:
         worth: `YES`, `NO`, `NOT_CLEAR` or `CANNOT_TELL`.
@@ -112,6 +119,9 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
         by_clients: best fixed K by load.
         leave_out_from: smallest load from which on no K gains; None: at none that was simulated.
         kept_at_zero: sentences on what the drafter costs while K is 0.
+        measured: tokens per second over the engine's own K, by audit blocks of the trace; None
+            with too few.
+        measured_blocks: such blocks.
         verdict: what to do.
         memory: sentences on what the drafter's memory costs.
     """
@@ -137,5 +147,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     by_clients: list[BeyondLoad] = []
     leave_out_from: int | None = None
     kept_at_zero: list[str] = []
+    measured: Estimate | None = None
+    measured_blocks: int = 0
     verdict: Verdict
     memory: list[str] = []

@@ -9,11 +9,11 @@ from adaptive_spec.sim.advice.values import (
     SELDOM,
     YES,
     Advice,
+    Estimate,
     Fleet,
     Prediction,
     Verdict,
 )
-from adaptive_spec.sim.off_policy.intervals import Estimate
 
 _WORTH_IT = 1.01
 """Least gain for which a drafter's memory and upkeep are worth it."""
@@ -81,6 +81,22 @@ def decide(
     return Verdict(
         worth=worth, sentence=sentence, runs=runs, answers=answers, recommended=recommended
     )
+
+
+def measured_said(advice: Advice) -> str:
+    """Say what audit blocks of the trace have measured, and whether the prediction agrees."""
+    found, blocks = advice.measured, advice.measured_blocks
+    if found is None:
+        return ""
+    said = f"{_range(found)} over the engine's own K, in {blocks} audit blocks of this trace"
+    predicted = advice.over_runs.get(OURS)
+    if predicted is None:
+        return said
+    said += f"; predicted {_range(predicted)}"
+    if predicted.high < found.low or found.high < predicted.low:
+        # Blocks assume nothing of acceptance, of step times, or of the load.
+        said += ": they disagree, and what is measured holds"
+    return said
 
 
 def _ordered(advice: Advice, ours: Prediction, native: Prediction) -> tuple[Prediction, Prediction]:

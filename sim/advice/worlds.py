@@ -29,6 +29,7 @@ from adaptive_spec.sim.advice.observed import Observed
 from adaptive_spec.sim.advice.setups import NO_SPECULATION, SetUp, static
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
+from adaptive_spec.sim.drafters.trees import steered_tree
 from adaptive_spec.sim.engine.options import EngineOptions, capability_of
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.base import Hardware
@@ -50,7 +51,7 @@ _NORMAL_OVER_MEDIAN = 1.4826
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a set-up did at a load.
+    """Result of a set-up at a load.
 
     Attributes:
         tokens_per_second: throughput.
@@ -202,6 +203,8 @@ def recorded_world(
     )
     data = observed.acceptance
     found = find_drafter(drafter)
+    if capability is not None and capability.tree_nodes:
+        found = steered_tree(capability)
     traffic = Traffic(data, found, hardware, options, seed, loads, tokens, progress)
     return World(traffic, np.ones(data.records, dtype=np.int64), hardware, fit)
 

@@ -8,6 +8,7 @@ from math import log
 from typing import TYPE_CHECKING
 
 from adaptive_spec.sim.advice.setups import NO_SPECULATION
+from adaptive_spec.sim.advice.verdict import measured_said
 from adaptive_spec.sim.commands.advice_screen import METHOD, RECORDED, by_clients, recorded_rows
 from adaptive_spec.sim.commands.printing import number
 
@@ -52,7 +53,8 @@ polyline { fill: none; stroke: var(--a); stroke-width: 2; } circle { fill: var(-
 def advice_page(advice: Advice) -> str:
     """Return the page."""
     verdict = advice.verdict
-    rows = [("You run", verdict.runs), *verdict.answers] if verdict.runs else verdict.answers
+    first = [("Measured", measured_said(advice)), ("You run", verdict.runs)]
+    rows = [*(row for row in first if row[1]), *verdict.answers]
     answers = "".join(
         f"<dt>{escape(question)}</dt><dd>{escape(text)}</dd>" for question, text in rows
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adaptive_spec.sim.advice.setups import NO_SPECULATION
+from adaptive_spec.sim.advice.verdict import measured_said
 from adaptive_spec.sim.commands.printing import number, table
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def print_advice(advice: Advice, console: Console, *, details: bool = False) -> 
     verdict = advice.verdict
     answers = Table.grid(padding=(0, 2), pad_edge=False)
     answers.add_column(no_wrap=True)
+    if measured := measured_said(advice):
+        answers.add_row("Measured", Text(measured, style="bold"))
     if verdict.runs:
         answers.add_row("You run", Text(verdict.runs, style="bold"))
     answers.add_row("Worth it?", Text(verdict.sentence, style="bold"))

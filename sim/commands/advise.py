@@ -32,7 +32,7 @@ _money, _output, _precision = (
 
 
 class AdviseOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one can tell `advise`: each field is an option, or the argument."""
+    """Options of `advise`; each field is an option, or the argument."""
 
     traces: Annotated[
         list[str] | None,

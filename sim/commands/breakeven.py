@@ -15,7 +15,7 @@ from adaptive_spec.sim.commands.printing import say, standard_output, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from adaptive_spec.policies.planning.break_even_table import BreakEven, LoadCell
+    from adaptive_spec.policies.optional.break_even import BreakEven, LoadCell
 
 
 def breakeven(
@@ -34,7 +34,7 @@ def breakeven(
 
     from adaptive_spec.commands.status_source import StatusSource
     from adaptive_spec.errors import DataError
-    from adaptive_spec.policies.planning.break_even_table import BreakEven
+    from adaptive_spec.policies.optional.break_even import BreakEven
     from adaptive_spec.sim.break_even import break_even
     from adaptive_spec.sim.hardware.from_trace import servers
     from adaptive_spec.sim.policy_choice import parse_policy
@@ -91,7 +91,7 @@ def _best(cell: LoadCell) -> str:
 
 
 def _by_k(found: BreakEven) -> Table:
-    """What each K needs and has at the present load."""
+    """Return the acceptance that each K needs and has at the present load."""
     printed = table("accepted drafts per round, now", "K", "needed", "95 %", "accepted", "")
     for k, (low, needed, high) in found.now.needed.items():
         has = found.accepted[k - 1]

@@ -13,7 +13,7 @@ from adaptive_spec.sim.commands.printing import say, standard_output, table, wri
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from adaptive_spec.policies.regression.model_file import RegressionModel
+    from adaptive_spec.policies.regression import RegressionModel
     from adaptive_spec.sim.fit.calibration import PositionCalibration
 
 
@@ -29,9 +29,6 @@ def fit(
         float,
         typer.Option(min=0.05, max=0.9, help="Fraction of the requests to measure on, not fit to."),
     ] = 0.3,
-    tasks: Annotated[
-        bool, typer.Option("--tasks", help="Use task labels; the policy must be told them as well.")
-    ] = False,
     drafter: Annotated[str, typer.Option(help="Which list of acceptance lists.")] = "eagle",
     kmax: Annotated[
         int, typer.Option(min=1, max=64, help="Largest K that acceptance lists are replayed with.")
@@ -52,7 +49,6 @@ def fit(
     model = fit_sources(
         sources,
         held_out=held_out,
-        use_tasks=tasks,
         drafter_list=drafter,
         kmax=kmax,
         seed=seed,

@@ -41,7 +41,7 @@ _load, _machine, _policies, _output = (
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one can tell `replay`: each field is an option."""
+    """Options of `replay`; each field is an option."""
 
     load: Annotated[
         str,
@@ -124,9 +124,6 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     seeds: Annotated[
         int, _policies(min=1, help="Runs per policy, from --seed on; figures are their means.")
     ] = SEEDS
-    kernel: Annotated[
-        Literal["auto", "numpy", "numba"], _policies(help="Implementation of the planner.")
-    ] = "auto"
     json: Annotated[bool, _output("--json", help="Print JSON instead of a table.")] = False
     timeline: Annotated[
         bool, _output("--timeline", help="With --json: K and batch size over time as well.")
@@ -184,9 +181,6 @@ def replay(context: typer.Context, options: ReplayOptions) -> None:
     if given <= {"hardware", "json", "timeline"}:
         _show(options, other_hardware="hardware" in given)
         return
-    from adaptive_spec.policies.kernels import select_kernel
-
-    select_kernel(options.kernel)
     choices = options.choices()  # before anything else is imported
     scenario = options.scenario()
     for choice in choices:

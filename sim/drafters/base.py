@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -84,6 +85,10 @@ class Drafter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         0 for all but Lookahead decoding, whose window rides in the same pass.
         """
         return 0
+
+    def tree_nodes(self, ks: Sequence[int]) -> tuple[int, ...]:
+        """Return `Capability.tree_nodes` of these K; empty where K is no depth of a tree."""
+        return ()
 
     def most_drafts(self, depth: int) -> int:
         """The largest K that makes sense with acceptance data of this depth.

@@ -15,7 +15,7 @@ emit 1.01 to 1.16 of it, the more the worse the drafter.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Annotated, ClassVar, Literal
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import DraftCost, Drafter
+from adaptive_spec.sim.drafters.chains import Eagle
 from adaptive_spec.sim.drafters.pricing import (
     LAYER_PARAMETERS,
     TargetShape,
@@ -42,7 +43,7 @@ from adaptive_spec.sim.drafters.ranks import (
     true_ranks,
 )
 from adaptive_spec.sim.hardware.base import Hardware
-from adaptive_spec.step import FloatArray
+from adaptive_spec.step import Capability, FloatArray
 
 Node = tuple[int, ...]
 Tree = tuple[Node, ...]
@@ -256,6 +257,34 @@ class Medusa(TokenTree, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # The heads keep no state: the next target pass brings the hidden state they need.
     off_pass: ClassVar[bool] = False
     stale_after_cold: ClassVar[bool] = False
+
+
+class SteeredTree(Eagle, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Trees of an engine that steers their depth, as recorded: K is the depth, not the nodes.
+
+    Attributes:
+        nodes: tokens of a request, the root among them, that are verified at each K of 0..Kmax.
+    """
+
+    nodes: tuple[int, ...]
+
+    name: ClassVar[str] = "steered_tree"
+    source: ClassVar[str] = "recorded depths and nodes of SGLang's trees (adapters/sglang/arms.py)"
+
+    def extra_tokens(self, k: int) -> int:
+        """Nodes beside the K of a path and the root."""
+        return self.nodes[k] - 1 - k
+
+    def tree_nodes(self, ks: Sequence[int]) -> tuple[int, ...]:
+        """Tokens of a request at each K."""
+        return tuple(self.nodes[k] for k in ks)
+
+
+def steered_tree(capability: Capability) -> SteeredTree:
+    """Return the trees of an engine; at depths that it cannot run, nodes are in between."""
+    every = range(capability.max_draft_tokens + 1)
+    known = (0, *capability.uniform_values), (1, *capability.tree_nodes)
+    return SteeredTree(nodes=tuple(round(float(np.interp(k, *known))) for k in every))
 
 
 def rank_probabilities(first: Iterable[float], tails: Iterable[RankTail], width: int) -> FloatArray:

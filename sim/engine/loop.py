@@ -17,11 +17,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from adaptive_spec.config import Config, FailOpen, Trace
+from adaptive_spec.config import Audit, Config, FailOpen, Trace
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.operation.status import FaultCounters
-from adaptive_spec.policy import Policy
+from adaptive_spec.policy import Policy, prepare
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.drafters.base import Drafter
 from adaptive_spec.sim.engine.accepted import AcceptedDrafts, modelled_entropy
@@ -71,7 +71,8 @@ class Engine:
         phases: (seconds, what would be accepted from then on), ascending.
         changes: seconds at which the load changes and recovery is measured, phases apart.
 
-    Raises ConfigError if Kmax goes beyond the acceptance data.
+    Raises ConfigError if Kmax goes beyond the acceptance data, PolicyError if the policy cannot be
+    compiled.
     """
 
     def __init__(
@@ -105,10 +106,12 @@ class Engine:
         # A slow decision on the simulating machine is no fault of the policy.
         config = Config(
             memory_guard=options.memory_guard,
+            audit=Audit(share=0.0),  # the figures are the policy's own
             trace=Trace(directory=trace_directory, max_segments=1 << 20),
             fail_open=FailOpen(max_decision_ms=math.inf),
         )
         counters = None if counts else FaultCounters()
+        prepare(policy)  # a server would go on without, but it would be another one
         self.controller = Controller(
             policy, self.capability, config, counters=counters, logger=_LOG
         )

@@ -59,11 +59,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def capability_of(options: EngineOptions, drafter: Drafter, hardware: Hardware) -> Capability:
     """The capability of this engine. Raises ConfigError if its settings contradict each other."""
+    ks = options.ladder or tuple(range(options.max_draft_tokens + 1))
     try:
         return Capability(
             level=options.level,
             max_draft_tokens=options.max_draft_tokens,
             ladder=options.ladder,
+            tree_nodes=drafter.tree_nodes(ks),
             token_buckets=hardware.token_buckets,
             depth_follows=drafter.depth_follows,
             off_pass=drafter.off_pass,

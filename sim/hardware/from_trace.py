@@ -77,7 +77,7 @@ class TraceFit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usable(self) -> bool:
-        """Whether predictions are worth anything."""
+        """Return whether predictions are worth anything."""
         return self.median_error <= LARGEST_FIT_ERROR
 
 
@@ -127,7 +127,7 @@ class TimedSteps:
 
     @property
     def shows_drafting(self) -> bool:
-        """Whether steps drafted to different depths, so that the time of drafting can be told."""
+        """Return whether steps drafted to different depths, which tell the time of drafting."""
         return len(_values(self.depth[self.requests > 0])) > 1
 
 

@@ -133,7 +133,6 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         oracles: run the fixed K of each cell.
         foresight: and perfect foresight, which takes as long as ten of them.
         timeline_pieces: points kept of K over time, of the first seed; 0: none.
-        kernel: implementation of the planner.
     """
 
     policies: Annotated[tuple[Text | PolicyEntry, ...], msgspec.Meta(min_length=1)]
@@ -158,7 +157,6 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     oracles: bool = True
     foresight: bool = True
     timeline_pieces: NonNegative = 200
-    kernel: Literal["auto", "numpy", "numba"] = "auto"
 
     def policy_entries(self) -> tuple[PolicyEntry, ...]:
         """Entries in order."""

@@ -110,7 +110,6 @@ def _tasks(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> tuple[
                 choice=choice,
                 scenario=cell.scenario,
                 timeline_pieces=config.timeline_pieces if cell.name.seed == first else 0,
-                kernel=config.kernel,
                 foresight=config.foresight,
             )
             for policy, choice in runs

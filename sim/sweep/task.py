@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import msgspec
 
-from adaptive_spec.policies.kernels import load_kernels, select_kernel
 from adaptive_spec.sim.oracle import Oracles, consult
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.results.result import Result, Timeline
@@ -16,7 +14,7 @@ from adaptive_spec.sim.sweep.cells import CellName
 
 
 class _OfCell(msgspec.Struct, frozen=True):
-    """What belongs to a cell and a policy; `policy` is None for the oracles."""
+    """A cell and a policy; `policy` is None for the oracles."""
 
     cell: CellName
     policy: str | None
@@ -41,14 +39,12 @@ class Task(_OfCell, frozen=True):
         choice: the policy as the configuration writes it; empty for the oracles.
         scenario: what to simulate.
         timeline_pieces: points of the timeline to keep.
-        kernel: implementation of the planner.
         foresight: the oracles include it.
     """
 
     choice: str
     scenario: Scenario
     timeline_pieces: int
-    kernel: Literal["auto", "numpy", "numba"]
     foresight: bool = True
 
 
@@ -67,8 +63,6 @@ class Outcome(_OfCell, frozen=True, kw_only=True, omit_defaults=True):
 def execute(task: Task) -> Outcome:
     """Run a task. What fails is told in the outcome, so that others go on."""
     try:
-        select_kernel(task.kernel)
-        load_kernels()  # for foresight, too
         if task.policy is None:
             oracles = consult(task.scenario, foresight=task.foresight)
             oracles = _thinned(oracles, task.timeline_pieces)

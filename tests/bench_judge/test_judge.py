@@ -12,12 +12,12 @@ from benchmarks.judge import gate, main, real_text, traffic
 from benchmarks.judge.arms import parse_arm
 from benchmarks.judge.cells import LATER, load_cells
 from benchmarks.judge.device import Work
-from benchmarks.judge.engines import has_arm
 from benchmarks.judge.main import STATIC, Plan, key_of
 from benchmarks.judge.records import lines
 from benchmarks.judge.results import CellFigures, figures, published
 from benchmarks.judge.rows import COLD, WARM, Row, RowFile, by_size, curve_of
 from benchmarks.judge.script import Text
+from benchmarks.judge.start import has_arm
 from benchmarks.judge.tables import tuned_on_cell, tuned_on_constant
 from benchmarks.judge.traffic import Arrivals, Piece, Traffic, jobs
 

@@ -10,9 +10,9 @@ from benchmarks.bench_pair.build import build
 from benchmarks.judge.device import DEVICES
 from benchmarks.judge.real.processes import Group, work_off
 from benchmarks.judge.real.runs import Run, RunFile, RunKey
-from benchmarks.judge.real.setup import V1_ASYNC, Setup
 from benchmarks.judge.real.traffic import Load
 from benchmarks.judge.real.worker import Task
+from benchmarks.judge.setup import V1_ASYNC, Setup
 
 pytestmark = [
     pytest.mark.engine,

@@ -14,13 +14,11 @@ from adaptive_spec.commands.demo import MODELS, SCRIPT, demo_script
 from adaptive_spec.errors import AdaptiveSpecError
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
-OURS = ["bandit", "goodput", "goodput2", "off", "regression", "static"]
+OURS = ["bandit", "goodput", "off", "regression", "static"]
 BASELINES = [
-    *("acceptance_adaptive_k", "arctic_suffix", "banditspec_exp3", "banditspec_ucb"),
-    *("batch_table", "cascade", "hf_confidence", "hf_heuristic", "llama_p_min", "lookup_rule"),
-    *("nightjar", "sglang_ema", "sglang_throughput", "tetris", "trtllm_request_gate"),
-    *("trtllm_schedule", "trtllm_window_gate", "turbospec", "vllm_adaptive_verification"),
-    *("vllm_dynamic",),
+    *("batch_table", "cascade", "nightjar", "sglang_ema", "sglang_throughput"),
+    *("trtllm_request_gate", "trtllm_schedule", "trtllm_window_gate", "turbospec"),
+    *("vllm_adaptive_verification",),
 ]
 POLICIES = sorted(OURS + BASELINES)
 
@@ -45,6 +43,15 @@ def test_a_hostile_file_is_one_line_and_no_crash(command: str, tmp_path: Path) -
         assert done.returncode == 2, done.stderr[-300:]
         assert done.stderr.startswith("error: ")
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_removed_command_says_what_to_use() -> None:
+    done = call("evaluate", "TRACE", "--policy", "static")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: `adaptive-spec evaluate` was removed in 0.2: use `adaptive-spec advise`, or "
+        "`adaptive-spec prove` on a running server\n"
+    )
 
 
 def test_what_does_not_fit_in_memory_is_one_line(monkeypatch, capsys) -> None:
@@ -200,7 +207,7 @@ def usurper(tmp_path):
     """A package with the names of ours."""
     entry_points = (
         "[adaptive_spec.commands]\nreplay = usurper:stop\ndoctor = usurper:stop\n"
-        "[adaptive_spec.policies]\ngoodput = usurper:Goodput\nvllm_dynamic = usurper:Goodput\n"
+        "[adaptive_spec.policies]\ngoodput = usurper:Goodput\nturbospec = usurper:Goodput\n"
         "[adaptive_spec.baselines]\nstatic = usurper:Goodput\n"
     )
     code = (
@@ -215,7 +222,7 @@ def usurper(tmp_path):
 def test_names_of_ours_are_not_taken_by_another_package(usurper):
     program = (
         "from adaptive_spec.policy import build_policy as build\n"
-        "for name in ('goodput', 'static', 'vllm_dynamic'):\n"
+        "for name in ('goodput', 'static', 'turbospec'):\n"
         "    print(type(build(name, baselines=True)).__module__)\n"
     )
     environment = {**os.environ, "PYTHONPATH": usurper}
@@ -223,11 +230,11 @@ def test_names_of_ours_are_not_taken_by_another_package(usurper):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert len(done.stdout.splitlines()) == 3, done.stderr
     assert all(line.startswith("adaptive_spec.") for line in done.stdout.splitlines())
-    for name in ("goodput", "static", "vllm_dynamic"):
+    for name in ("goodput", "static", "turbospec"):
         assert done.stderr.count(f"policy '{name}' of usurper:Goodput is left out") == 1
     listed = json.loads(call("policies", "--json", PYTHONPATH=usurper).stdout)
     left_out = {each["name"] for each in listed if "left out" in each["problem"]}
-    assert left_out == {"goodput", "static", "vllm_dynamic"}
+    assert left_out == {"goodput", "static", "turbospec"}
     result = call("doctor", PYTHONPATH=usurper)
     assert "usurped" not in result.stdout
     assert "command 'doctor' of usurper:stop is left out" in result.stderr

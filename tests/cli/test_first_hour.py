@@ -153,7 +153,7 @@ def test_a_new_policy_passes_its_own_test_at_once(tmp_path: Path):
     assert "my_rule" not in available_policies()
     with pytest.raises(AdaptiveSpecError, match="exists already"):
         make_package("my_rule", tmp_path)
-    for name in ("goodput", "vllm_dynamic"):
+    for name in ("goodput", "turbospec"):
         with pytest.raises(AdaptiveSpecError, match=f"a policy '{name}' is installed"):
             make_package(name, tmp_path)
     with pytest.raises(AdaptiveSpecError, match="letters, digits"):

@@ -41,7 +41,7 @@ def test_json_keeps_what_a_terminal_must_not_obey(capsys: pytest.CaptureFixture[
     assert json.loads(said) == value
 
 
-@pytest.mark.parametrize("command", ["advise", "profile", "explain", "fit", "evaluate"])
+@pytest.mark.parametrize("command", ["advise", "profile", "explain", "fit"])
 def test_labels_and_paths_of_a_foreign_trace_are_shown_without_escapes(
     tmp_path: Path, command: str
 ) -> None:
@@ -61,8 +61,7 @@ def test_labels_and_paths_of_a_foreign_trace_are_shown_without_escapes(
     for row in rows:
         row |= {"task": [0] * len(row["ids"]), "task_names": {"0": ESCAPES}}
     write_steps(folder / NAME, *rows)
-    more = ["--policy", "static"] if command == "evaluate" else []
-    done = called(command, folder, *more, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)})
+    done = called(command, folder, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)})
     said = (done.stdout + done.stderr).decode()
     assert said
     assert not set(CONTROLS) & set(said)

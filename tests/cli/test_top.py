@@ -313,3 +313,17 @@ def test_the_command_prints_once_from_a_file(tmp_path: Path):
     done = CliRunner().invoke(app, [str(file), "--once"])
     assert done.exit_code == 0, done.output
     assert "engine 0: goodput, on" in done.output
+
+
+def test_the_measured_gain_stands_above_the_estimate() -> None:
+    gain = {"blocks": 214, "gain": 0.062, "low": 0.049, "high": 0.075, "sums": [1.0] * 6}
+    audit = {"arms": {"engine": gain}, "handed_back": ["33-64"]}
+    text = shown(screen({"0": STATUS | {"audit": audit}}, {}, 0.0))
+    assert "+6.2% (+4.9% to +7.5%), 214 blocks over the engine's own K" in text
+    few = shown(screen({"0": STATUS | {"audit": {"arms": {"none": {"blocks": 1}}}}}, {}, 0.0))
+    assert "– (1 block) over no drafts" in few
+    assert "the engine's own K runs at 33-64 requests" in text
+    assert text.index("gain (measured)") < text.index("gain (estimate)")
+    assert "ValueError: x" in shown(
+        screen({"0": STATUS | {"audit": {"fault": "ValueError: x"}}}, {}, 0.0)
+    )

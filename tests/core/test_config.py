@@ -21,7 +21,7 @@ from tests.refused import refused
     [
         ({"modee": "on"}, "modee"),
         ({"mode": "auto"}, "choose one of off, on, shadow"),
-        ({"kernel": "fast"}, "choose one of auto, numba, numpy"),
+        ({"kernel": "numpy"}, "`kernel` was removed in 0.2: decisions are always compiled"),
         ({"options": {"x": float("inf")}}, "not a finite number"),
         ({"seed": "one"}, "seed"),
         ({"trace": {"folder": "x"}}, "folder"),

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from benchmarks.bench_pair.prompts import Job
 from demo import preview
-from demo.act_one import Phase, Second
-from demo.arms import ROOT, Files, parse_arm, serve_command, server_environment
+from demo.command import ROOT, server_environment
 from demo.page import HTML, Page
-from demo.servers import free_ports
+from demo.phases import Phase, Second
+from demo.server import free_port
 from demo.status import mean_k
 from demo.traffic import Answer
 
@@ -31,7 +31,7 @@ def page() -> Page:
 
 def test_the_page_has_the_newest_answer_of_each_client() -> None:
     async def read() -> tuple[str, dict[str, object]]:
-        (port,) = free_ports(1)
+        port = free_port()
         async with page().served(port), httpx.AsyncClient() as client:
             html = await client.get(f"http://127.0.0.1:{port}/")
             now = await client.get(f"http://127.0.0.1:{port}/now")
@@ -55,35 +55,7 @@ def test_a_saved_page_holds_all_answers_and_no_text_ends_its_script(tmp_path: Pa
     assert html.count("</script>") == 1
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(models=tmp_path / "models", output=tmp_path / "out")
-
-
-def option(command: list[str], name: str) -> dict[str, object]:
-    value: dict[str, object] = json.loads(command[command.index(name) + 1])
-    return value
-
-
-def test_arms_differ_only_in_speculation(files: Files) -> None:
-    none, static, ours = (
-        serve_command(parse_arm(name), 8000, files) for name in ("none", "k2", "goodput")
-    )
-    assert static[: len(none)] == none
-    assert ours[: len(none)] == none
-    assert "--speculative-config" not in none
-    assert option(static, "--speculative-config")["num_speculative_tokens"] == 2
-    assert option(ours, "--speculative-config")["num_speculative_tokens"] == 6
-    assert "--additional-config" not in static
-    config = option(ours, "--additional-config")["adaptive_spec"]
-    assert config == {
-        "policy": "goodput",
-        "status_file": str(files.status),
-        "trace": {"directory": str(files.trace)},
-    }
-
-
-def test_no_arm_inherits_a_configuration_of_ours() -> None:
+def test_the_server_inherits_no_other_configuration() -> None:
     environment = server_environment(
         {"ADAPTIVE_SPEC_CONFIG": "elsewhere.yaml", "PYTHONPATH": "mine", "HOME": "/home"}
     )
@@ -93,7 +65,7 @@ def test_no_arm_inherits_a_configuration_of_ours() -> None:
 
 
 async def shown_until(console: Console, seen: Callable[[], bool]) -> str:
-    """Return what a console shows while servers start, which takes until this text is seen."""
+    """Return what a console shows while the server starts, which takes until this text is seen."""
     assert isinstance(console.file, io.StringIO)
     async with preview.shown(console):
         for _ in range(600):
@@ -137,7 +109,7 @@ def test_without_a_terminal_nothing_is_simulated() -> None:
     assert console.file.getvalue() == ""
 
 
-def test_a_fault_of_the_simulation_is_said_and_the_servers_go_on(
+def test_a_fault_of_the_simulation_is_said_and_the_server_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def faulty() -> None:

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from benchmarks.bench_pair.prompts import Job
-from demo.act_one import Phase, Watcher
 from demo.errors import DemoError
+from demo.phases import Phase, Watcher
 from demo.status import acceptance, k_of_drafting, mean_k, require_sound, shares
 from demo.traffic import Answer
 from demo.view import PhaseView, verdict

@@ -9,16 +9,8 @@ import pytest
 from benchmarks.bench_pair.prompts import Job
 from demo import model
 from demo.errors import DemoError
-from demo.servers import free_ports
-from demo.traffic import (
-    ACCEPTED_TOKENS,
-    DRAFT_TOKENS,
-    Answer,
-    Client,
-    ClosedLoop,
-    counters_in,
-    serve_all,
-)
+from demo.server import free_port
+from demo.traffic import Answer, Client, ClosedLoop
 
 
 def jobs(count: int, tokens: int, seed: int) -> list[Job]:
@@ -75,7 +67,7 @@ FIRST = 'data: {"choices": [{"delta": {"role": "assistant", "content": ""}}]}\n\
 
 async def answered(status: str, content: str) -> tuple[Answer, bytes]:
     """Return what a client makes of a server's response, and what it has posted."""
-    (port,) = free_ports(1)
+    port = free_port()
     posted = []
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,34 +109,19 @@ def test_what_is_no_whole_answer_is_an_error(status: str, content: str, told: st
         asyncio.run(answered(status, content))
 
 
-def test_counters_are_summed_over_labels() -> None:
-    text = "\n".join(
-        [
-            f"# HELP {DRAFT_TOKENS} Number of draft tokens.",
-            f'{DRAFT_TOKENS}{{engine="0",model_name="a b"}} 12.0',
-            f'{DRAFT_TOKENS}{{engine="1",model_name="a b"}} 3.0',
-            f"{ACCEPTED_TOKENS} 5.0",
-            'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 4.0',
-        ]
-    )
-    assert counters_in(text) == {DRAFT_TOKENS: 15.0, ACCEPTED_TOKENS: 5.0}
+def test_a_failed_request_ends_the_load_with_its_own_error() -> None:
+    async def scenario() -> None:
+        loop = ClosedLoop(FakeClient(failing=3), model.jobs(PROMPTS, 8, 0))
+        loop.set_concurrency(4)
+        try:
+            for _ in range(20):
+                await asyncio.sleep(0)
+                loop.raise_failure()
+        finally:
+            await loop.cancel()
 
-
-def test_fixed_work_is_done_once_at_the_asked_concurrency() -> None:
-    client: Any = FakeClient()
-    work = jobs(10, 8, 0)
-    seconds, answers = asyncio.run(serve_all(client, work, 4))
-    assert seconds > 0
-    assert [answer.job for answer in answers] == work
-    assert {answer.place for answer in answers} == {0, 1, 2, 3}
-    assert sorted(job.number for job in client.done) == sorted(job.number for job in work)
-    assert client.most == 4
-
-
-def test_a_failed_request_ends_the_work_with_its_own_error() -> None:
-    client: Any = FakeClient(failing=3)
     with pytest.raises(DemoError, match="no answer"):
-        asyncio.run(serve_all(client, jobs(10, 8, 0), 4))
+        asyncio.run(scenario())
 
 
 def test_closed_loop_follows_the_wanted_concurrency() -> None:

@@ -14,7 +14,7 @@ from tests.losslessness.exact.joint_law import enumerate_batch
 from tests.losslessness.exact.models import random_model
 from tests.losslessness.exact.request import Request, Rules
 from tests.losslessness.exact.rules import Planted, Rule
-from tests.losslessness.exact.shipped import FOR_SAMPLED_DRAFTS, engines, experienced, shipped
+from tests.losslessness.exact.shipped import NAMES, engines, experienced, shipped
 from tests.losslessness.test_contract_table import EXACT, EXACT_RULES, bias, found_for
 
 BLOCKS = Rules(blocks=True)
@@ -57,7 +57,7 @@ def test_survival_does_not_depend_on_k_and_is_not_below_that_of_single_drafts(se
 
 
 @pytest.mark.parametrize("engine", engines(3))
-@pytest.mark.parametrize("name", FOR_SAMPLED_DRAFTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_shipped_policy_keeps_the_joint_law(name: str, engine: str) -> None:
     text = experienced(shipped(name), engines(3)[engine], 40, blocks=True)
     for _ in range(2):

@@ -6,50 +6,43 @@ import pytest
 from adaptive_spec import Capability, Config, Controller, Level, PolicyError
 from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.policy import Policy, available_policies, policy_class, provenance_of
-from tests.losslessness.exact.shipped import FOR_SAMPLED_DRAFTS, GREEDY_ONLY, shipped
+from adaptive_spec.policy import Policy, policy_class, provenance_of
+from tests.losslessness.exact.rules import Tetris
+from tests.losslessness.exact.shipped import NAMES, shipped
 from tests.refused import refused
 
 GREEDY = Capability(level=Level.VERIFY, max_draft_tokens=4)
 SAMPLED = msgspec.structs.replace(GREEDY, sampled_drafts=True)
-PATHS = available_policies(baselines=True)
-"""A server finds none of these rules by name; a dotted path reaches any rule at start-up."""
-
-
-def test_some_policies_are_for_greedy_drafts_only() -> None:
-    assert GREEDY_ONLY == ("tetris",)
+TETRIS = "tests.losslessness.exact.rules:Tetris"
 
 
 @pytest.mark.parametrize("mode", ["on", "shadow"])
-@pytest.mark.parametrize("name", GREEDY_ONLY)
-def test_one_for_greedy_drafts_is_refused_at_start_up(name: str, mode: str) -> None:
-    config = msgspec.convert({"policy": PATHS[name], "mode": mode, "kernel": "numpy"}, Config)
-    with refused(PolicyError, match=f"{name}.* is for greedy drafts only"):
+def test_one_for_greedy_drafts_is_refused_at_start_up(mode: str) -> None:
+    config = msgspec.convert({"policy": TETRIS, "mode": mode}, Config)
+    with refused(PolicyError, match="'tetris' is for greedy drafts only"):
         Controller.from_config(config, SAMPLED)
     Controller.from_config(config, GREEDY)
 
 
-@pytest.mark.parametrize("name", FOR_SAMPLED_DRAFTS)
-def test_the_others_are_not(name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_no_installed_policy_is(name: str) -> None:
     Controller(shipped(name), SAMPLED)
 
 
-@pytest.mark.parametrize("name", GREEDY_ONLY)
-def test_a_switch_to_one_is_refused_and_nothing_changes(name: str) -> None:
-    config = Config(policy=PATHS[name])  # a running server takes a dotted path of its start only
+def test_a_switch_to_one_is_refused_and_nothing_changes() -> None:
+    config = Config(policy=TETRIS)  # a running server takes a dotted path of its start only
     controller = Controller(shipped("static"), SAMPLED, config)
     policy = controller.policy
     with pytest.raises(PolicyError, match="greedy drafts only"):
-        controller.switch(SwitchRequest(policy=PATHS[name]))
+        controller.switch(SwitchRequest(policy=TETRIS))
     assert controller.policy is policy
     assert controller.config is config
-    Controller(shipped("static"), GREEDY, config).switch(SwitchRequest(policy=PATHS[name]))
+    Controller(shipped("static"), GREEDY, config).switch(SwitchRequest(policy=TETRIS))
 
 
-@pytest.mark.parametrize("name", GREEDY_ONLY)
-def test_a_server_finds_no_baseline_by_name(name: str) -> None:
-    with pytest.raises(PolicyError, match=f"'{name}' is a baseline: it runs in the simulator"):
-        Controller.from_config(Config(policy=name), GREEDY)
+def test_a_server_finds_no_baseline_by_name() -> None:
+    with pytest.raises(PolicyError, match="'nightjar' is a baseline: it runs in the simulator"):
+        Controller.from_config(Config(policy="nightjar"), GREEDY)
 
 
 def test_an_instance_may_be_for_greedy_drafts_where_its_class_is_not() -> None:
@@ -60,4 +53,4 @@ def test_an_instance_may_be_for_greedy_drafts_where_its_class_is_not() -> None:
 
     Controller(RunsOthers(policy_class("goodput")), SAMPLED)
     with pytest.raises(PolicyError, match="greedy drafts only"):
-        Controller(RunsOthers(policy_class("tetris", baselines=True)), SAMPLED)
+        Controller(RunsOthers(Tetris), SAMPLED)

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level
+from adaptive_spec.policies.static import StaticOptions
 from adaptive_spec.policy import Policy
 from adaptive_spec.step import FloatArray, IntArray
 from tests.losslessness.exact.joint_law import Shown
 from tests.losslessness.exact.request import Copies
-from tests.losslessness.exact.rules import Planted, TwoSources, leading
+from tests.losslessness.exact.rules import Planted, Tetris, TwoSources, leading
 from tests.losslessness.exact.server import Server
-from tests.losslessness.exact.shipped import FOR_SAMPLED_DRAFTS, LIVE, engines, shipped
+from tests.losslessness.exact.shipped import LIVE, NAMES, engines, shipped
 from tests.losslessness.sampled.comparison import Comparison, compare
 from tests.losslessness.sampled.sampler import Draws, Sampler
 
@@ -68,7 +69,6 @@ def by_the_neighbour(confidence: FloatArray) -> IntArray:
         ("goodput", "K and depth free"),
         ("regression", "K and depth free"),
         ("vllm_adaptive_verification", "K per request"),
-        ("llama_p_min", "K per request"),
     ],
 )
 def test_a_policy_draws_what_the_target_draws(name: str, engine: str) -> None:
@@ -84,7 +84,7 @@ def test_a_threshold_on_the_drafted_tokens_probability_is_caught() -> None:
 
 
 def test_tetris_by_the_drafted_tokens_probability_is_caught() -> None:
-    assert drawn(shipped("tetris"), VERIFY, "token")[1].single < FALSE_ALARM
+    assert drawn(Tetris(StaticOptions()), VERIFY, "token")[1].single < FALSE_ALARM
 
 
 def test_a_budget_from_live_deeper_confidences_is_caught() -> None:
@@ -114,7 +114,7 @@ def test_a_source_chosen_by_the_drafted_tokens_probability_is_caught() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", engines(2))
-@pytest.mark.parametrize("name", FOR_SAMPLED_DRAFTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_policy_draws_what_the_target_draws(name: str, engine: str) -> None:
     draws, found = drawn(shipped(name), engines(2)[engine], draws=MANY)
     assert min(found) > FALSE_ALARM

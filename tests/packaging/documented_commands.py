@@ -19,7 +19,7 @@ STAND_INS = (
 
 EXECUTED_ELSEWHERE = {
     r"curl localhost:8000|json=|key=": "tests/vllm/test_documented_requests.py",
-    r"adaptive-spec (top |breakeven localhost)": "tests/vllm/test_documented_requests.py",
+    r"adaptive-spec (top |prove |breakeven localhost)": "tests/vllm/test_documented_requests.py",
     r"adaptive-spec replay$": "tests/sim/test_replay_command.py",
     r"promtool check rules ": "tests/core/operation/test_alerts.py",
     r"adaptive-spec profile ": "tests/sim/hardware/test_from_trace.py",
@@ -33,7 +33,8 @@ NOT_EXECUTED = {
     r"((PYTHONPATH|VLLM_\w+)=\S+ )*vllm serve |--speculative-config ": "needs a GPU and a "
     "downloaded model; tests/vllm serves small models with the same options; test_docs.py reads "
     "the configuration",
-    r"python -m sglang\.launch_server |export (SGLANG_PLUGINS|ADAPTIVE_SPEC_ADMIN_KEY)=|cat > ": (
+    r"python -m sglang\.launch_server |cat > |"
+    r"export (SGLANG_PLUGINS|ADAPTIVE_SPEC_(ADMIN_KEY|SGLANG_TREES))=": (
         "needs a GPU and a model; tests/sglang launches the same algorithms on a CPU"
     ),
     r"TLLM_ADAPTIVE_SPEC=|adaptive-spec trtllm |python benchmarks/tensorrt_llm_gpu": "needs a GPU "
@@ -41,7 +42,7 @@ NOT_EXECUTED = {
     r"curl .*localhost:30000": "needs a running SGLang; tests/sglang sends the same requests",
     r"guidellm |vllm bench ": "needs a running server and minutes; tried by hand on a CPU",
     r"docker |MODEL=": "needs a container runtime and a GPU; `make check` lints the files",
-    r"make (bench(-quick)?|check|demo(-quick)?|gpu|site|test|test-trtllm .*)$": "takes "
+    r"make (bench(-quick)?|check|demo-quick|gpu|site|test|test-trtllm .*)$": "takes "
     "minutes, or needs a GPU; tests/demo, tests/bench_* and test_docs.py test the parts",
     r"pytest ": "is itself a run of tests",
     r"python scripts/site_pictures": "test_docs.py compares the pictures with the code",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
 from adaptive_spec.adapters.vllm.versions import VERSIONS
@@ -115,3 +116,24 @@ def test_the_image_copies_every_folder_that_the_package_needs(file):
     assert set(copied) == {"adaptive_spec", "adapters", "policies", "sim"}
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert not set(copied) & set(ignored)
+
+
+@pytest.mark.parametrize("file", ["argo/prove.yaml", "kserve/prove.yaml"])
+def test_gates_of_canaries_give_options_that_prove_has(file):
+    from adaptive_spec.commands.prove import prove
+
+    def containers(value: object) -> Iterator[dict[str, Any]]:
+        if isinstance(value, dict) and "containers" in value:
+            yield from value["containers"]
+        for each in value.values() if isinstance(value, dict) else value:
+            if isinstance(each, dict | list):
+                yield from containers(each)
+
+    [gate] = containers(yaml.safe_load((DEPLOY / file).read_text()))
+    assert gate["command"] == ["adaptive-spec", "prove"]
+    app = typer.Typer()
+    app.command()(prove)
+    command = typer.main.get_command(app)
+    given = command.make_context("prove", list(gate["args"])).params
+    assert given["at_least"] == -1.0
+    assert given["admin"] is True

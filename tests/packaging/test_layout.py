@@ -61,7 +61,7 @@ def test_bare_import_from_the_repository_is_refused(name):
 
 def test_no_engine_is_a_hard_dependency():
     dependencies = " ".join(project()["project"]["dependencies"])
-    for engine in ("vllm", "sglang", "tensorrt", "torch", "numba"):
+    for engine in ("vllm", "sglang", "tensorrt", "torch"):
         assert engine not in dependencies
 
 

@@ -19,7 +19,7 @@ import adaptive_spec
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("adaptive_spec", "adapters", "policies", "sim")
 DATA = (".py", ".typed", ".json", ".html", ".gz", ".md", ".npz")
-DEPENDENCIES = ("numpy", "msgspec", "rich", "typer", "yaml")
+DEPENDENCIES = ("numpy", "numba", "msgspec", "rich", "typer", "yaml")
 WITHOUT_CACHES = shutil.ignore_patterns("__pycache__")
 
 
@@ -143,7 +143,7 @@ def test_command_works_without_the_source(installed, tmp_path):
 
 
 def test_the_simulator_works_without_the_source(installed, tmp_path):
-    arguments = ["adaptive-spec", "replay", "--tokens", "2000", "--kernel", "numpy"]
+    arguments = ["adaptive-spec", "replay", "--tokens", "2000"]
     code = (
         f"import sys; sys.argv = {arguments}\nfrom adaptive_spec.commands.cli import main; main()"
     )

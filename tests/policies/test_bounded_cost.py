@@ -101,17 +101,11 @@ TABLES: list[tuple[str, dict[str, Any]]] = [
     ("batch_table", {"table": [[1, 3_000_000_000, 4]]}),
     ("batch_table", {"table": [[1, 8, 4], [9, 2_000_000_000, 1]]}),
     ("batch_table", {"table": [*long_table(lambda i: [i + 1, i + 1, 1]), [1001, 10**15, 1]]}),
-    ("acceptance_adaptive_k", {"table": [[1, 3_000_000_000, 4]]}),
     ("trtllm_schedule", {"schedule": long_table(lambda i: [(i + 1) * 10**9, 3])}),
     ("sglang_ema", {"graph_batch_sizes": long_table(lambda i: (i + 1) * 10**12)}),
     ("sglang_throughput", {"profiled_batch_sizes": [1_000_000_000]}),
     ("sglang_throughput", {"profiled_batch_sizes": long_table(lambda i: i + 1)}),
     ("sglang_throughput", {"candidates": [[10**12, [10**12]]]}),
-    ("vllm_dynamic", {"itl_ms": long_table(lambda i: [1 + i // 2, i % 2, 1.0])}),
-    ("vllm_dynamic", {"itl_ms": [[1, 0, 1.0], [1, 1, 1.0], [1, 10**15, 1.0]]}),
-    ("vllm_dynamic", {"acceptance": long_table(lambda _: 0.5)}),
-    ("banditspec_ucb", {"arms": long_table(lambda i: i * 10**9)}),
-    ("regression", {"tasks": [f"task {i}" for i in range(4000)]}),
 ]
 
 

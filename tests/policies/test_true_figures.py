@@ -17,7 +17,6 @@ import pytest
 
 from adaptive_spec.commands.top import _facts, _since
 from adaptive_spec.operation.metrics import families
-from adaptive_spec.policies.kernels import select_kernel
 from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
@@ -30,7 +29,6 @@ DRAFTERS = {
     "ngram": ("ngram", "model:mixed"),
     "suffix": ("suffix", "model:mixed"),
 }
-LEARNED = ("goodput", "goodput2")
 NEAR = 0.3
 """Largest distance of an estimated ratio from the true one, relative; docs/operate.md, Live."""
 COPIES = 0.05
@@ -128,18 +126,10 @@ def totals(status: dict[str, Any]) -> Iterator[tuple[str, float]]:
                 yield sample.name, sample.value
 
 
-@pytest.fixture(autouse=True)
-def _compiled() -> None:
-    select_kernel("auto")
-
-
-@pytest.mark.parametrize("policy", LEARNED)
 @pytest.mark.parametrize("clients", [4, 32])
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_the_estimated_gain_is_near_the_counted_one(
-    drafter: str, clients: int, policy: str
-) -> None:
-    none, own, ours = (served(drafter, clients, name) for name in ("off", "static", policy))
+def test_the_estimated_gain_is_near_the_counted_one(drafter: str, clients: int) -> None:
+    none, own, ours = (served(drafter, clients, name) for name in ("off", "static", "goodput"))
     over_none, over_own = (ours.per_second / other.per_second for other in (none, own))
     assert ours.ratio("no_speculation") == pytest.approx(over_none, rel=NEAR)
     near = COPIES if drafter in ("ngram", "suffix") else NEAR
@@ -148,11 +138,10 @@ def test_the_estimated_gain_is_near_the_counted_one(
 
 @pytest.mark.parametrize(("mode", "share"), [("off", 0.0), ("shadow", 0.0)])
 @pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("policy", LEARNED)
 def test_where_the_engines_own_k_runs_nothing_is_gained(
-    drafter: str, mode: str, share: float, policy: str
+    drafter: str, mode: str, share: float
 ) -> None:
-    found = served(drafter, 8, policy, mode, share)
+    found = served(drafter, 8, "goodput", mode, share)
     own = served(drafter, 8, "static")
     assert abs(found.per_second / own.per_second - 1.0) < 0.06  # other requests are under way
     assert found.ratio("engine_k") == 1.0
@@ -162,9 +151,8 @@ def test_where_the_engines_own_k_runs_nothing_is_gained(
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("mode", ["on", "shadow", "off"])
-@pytest.mark.parametrize("policy", LEARNED)
-def test_top_and_metrics_count_what_ran(drafter: str, mode: str, policy: str) -> None:
-    found = served(drafter, 8, policy, mode)
+def test_top_and_metrics_count_what_ran(drafter: str, mode: str) -> None:
+    found = served(drafter, 8, "goodput", mode)
     truth, facts = found.truth, found.facts
     assert float(facts["decoding per step"]) == pytest.approx(truth["rows"] / truth["steps"], 0.01)
     assert float(facts["mean K"]) == pytest.approx(truth["verified"] / truth["rows"], abs=0.006)

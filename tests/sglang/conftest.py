@@ -20,9 +20,6 @@ for folder in (HERE / "support", ROOT):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-PLAIN = {"max_running_requests": 32, "max_total_tokens": 12_000}
-"""Options of the engine without speculation: it never runs out of memory."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skip_without("sglang", items, HERE)
@@ -104,6 +101,7 @@ def without_speculation(
 ) -> tuple[dict[str, Any], Any]:
     """Greedy answers by name of the request, and sampled completions if a test compares them."""
     from samples import sample
+    from serving import PLAIN
     from traffic import SCENARIOS
 
     engine = shelf.get(**PLAIN)

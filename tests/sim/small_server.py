@@ -68,6 +68,9 @@ class PlainDrafter:
     def extra_tokens(self, k):
         return 0
 
+    def tree_nodes(self, ks):
+        return ()
+
     def most_drafts(self, depth):
         return depth
 
@@ -81,17 +84,22 @@ class PlainDrafter:
         return data
 
 
-def independent(hazard: float, positions: int, depth: int = 8, seed: int = 0) -> AcceptanceData:
-    """One record in which every draft is accepted with this probability, independently."""
+def independent(
+    hazard: float, positions: int, depth: int = 8, seed: int = 0, records: int = 1
+) -> AcceptanceData:
+    """Records in which every draft is accepted with this probability, independently.
+
+    Requests that read the same record at the same time accept alike.
+    """
     random = np.random.default_rng(seed)
     accepted = np.minimum(random.geometric(1.0 - hazard, positions) - 1, depth)
     return AcceptanceData(
         name="independent",
         source="drawn for a test",
         accepted=accepted.astype(np.uint8),
-        offsets=np.array([0, positions]),
-        prompt_tokens=np.array([10]),
-        labels=("",),
+        offsets=np.linspace(0, positions, records + 1).astype(np.int64),
+        prompt_tokens=np.full(records, 10),
+        labels=("",) * records,
         depth=depth,
     )
 

@@ -68,19 +68,6 @@ def test_its_best_k_costs_at_most_two_per_cent(
     assert clients - max(1, 0.1 * clients) <= found.now.batch <= clients
 
 
-def test_a_policy_of_two_beliefs_answers_likewise(trace: Path) -> None:
-    """On the same trace; K that were not timed there are surmised by both."""
-    old, new = (break_even(trace, parse_policy(name)) for name in ("goodput", "goodput2"))
-    assert (new.now.batch, new.now.context) == (old.now.batch, old.now.context)
-    assert new.accepted == pytest.approx(old.accepted, rel=0.15)
-    for cell, other in ((new.now, old.now),):
-        rates = [
-            (1.0 + of.accepted[cell.k - 1]) / (1.0 + each.needed[cell.k][1])
-            for of, each in ((new, cell), (old, other))
-        ]
-        assert rates[0] == pytest.approx(rates[1], rel=0.1)
-
-
 def test_it_says_what_a_round_must_have_and_has(trace: Path) -> None:
     said = " ".join(answer(str(trace)).split())
     found = break_even(trace, parse_policy("goodput"))

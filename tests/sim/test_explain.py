@@ -17,8 +17,6 @@ from adaptive_spec.sim.scenario import Scenario
 from adaptive_spec.step import Mode
 from tests.sim.small_server import RandomK
 
-NAMES = ("goodput", "goodput2")
-
 OFF = (Mode.OFF_WARM, Mode.OFF_COLD)
 
 
@@ -53,9 +51,9 @@ def altered(trace: Path, folder: Path, factor: Callable[[dict[str, Any]], float]
     return folder
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def choice(request: pytest.FixtureRequest) -> PolicyChoice:
-    return parse_policy(request.param)
+@pytest.fixture(scope="module")
+def choice() -> PolicyChoice:
+    return parse_policy("goodput")
 
 
 @pytest.fixture(scope="module")

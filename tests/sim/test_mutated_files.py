@@ -19,10 +19,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import bounded_read
+from adaptive_spec import bounded_read, policies
 from adaptive_spec.errors import AdaptiveSpecError, DataError
-from adaptive_spec.policies import regression
-from adaptive_spec.policies.regression.model_file import load_model
+from adaptive_spec.policies.regression import load_model
 from adaptive_spec.sim import hardware
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.advice.observed import observe
@@ -32,7 +31,7 @@ from adaptive_spec.sim.hardware.profile_file import read_hardware_profile
 from adaptive_spec.sim.load.description import read_description
 from adaptive_spec.sim.load.step_trace import read_step_trace
 from adaptive_spec.sim.load.trace_files import read_azure, read_mooncake
-from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
+from adaptive_spec.sim.logged_steps import LoggedTrace
 from adaptive_spec.sim.report.page import write_report
 from adaptive_spec.sim.sweep.results import read_results
 from tests.refused import refused
@@ -162,7 +161,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], bytes], Reader]] = {
     ),
     "fitted model": (
         "model.json",
-        lambda folder: _shipped(regression, "default_model.json"),
+        lambda folder: _shipped(policies, "regression_model.json"),
         load_model,
     ),
     "report": (

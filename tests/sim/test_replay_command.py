@@ -18,15 +18,11 @@ KEYS = (
 
 
 def replay(
-    *arguments: object,
-    cwd: Path | None = None,
-    columns: int = 200,
-    kernel: tuple[str, ...] = ("--kernel", "numpy"),
+    *arguments: object, cwd: Path | None = None, columns: int = 200
 ) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if "ADAPTIVE_SPEC" not in key}
     environment |= {"COLUMNS": str(columns), "NO_COLOR": "1"}
-    # The plain kernel: compiling takes longer than these runs.
-    command = [COMMAND, "replay", *kernel, *map(str, arguments)]
+    command = [COMMAND, "replay", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=cwd, timeout=120
     )
@@ -49,8 +45,8 @@ def test_it_works_without_arguments(tmp_path):
 @pytest.mark.slow
 def test_json_and_another_machine_run_what_replay_alone_runs():
     """The same three loads and set-ups, whether printed or for programs."""
-    plain = replay(kernel=()).stdout
-    found = json.loads(replay("--json", kernel=()).stdout)
+    plain = replay().stdout
+    found = json.loads(replay("--json").stdout)
     assert {each["load"] for each in found} == {"closed:1", "closed:16", "closed:64"}
     off = [each["throughput_tok_s"] for each in found if each["policy"] == "off"]
     assert len(found) == 18
@@ -60,7 +56,7 @@ def test_json_and_another_machine_run_what_replay_alone_runs():
         if each["policy"] == "goodput":
             base = off[["closed:1", "closed:16", "closed:64"].index(each["load"])]
             assert f"{each['throughput_tok_s'] / base:.2f}" in plain
-    other = replay("--hardware", "h200-llama-8b", kernel=()).stdout
+    other = replay("--hardware", "h200-llama-8b").stdout
     assert "h200-llama-8b" in other
     assert "at worst" in other
     assert [line for line in other.splitlines() if "tok/s" in line and "no spec" in line] != [
@@ -69,7 +65,7 @@ def test_json_and_another_machine_run_what_replay_alone_runs():
 
 
 def test_a_wrong_machine_is_one_line_before_anything_runs():
-    done = replay("--hardware", "nothing-such", kernel=())
+    done = replay("--hardware", "nothing-such")
     assert done.returncode == 2
     assert "unknown hardware 'nothing-such'" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -21,8 +21,7 @@ from adaptive_spec.sim.explain import switches
 from adaptive_spec.sim.fit.sources import read_source
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace, read_timed_steps, servers
 from adaptive_spec.sim.load.step_trace import read_step_trace
-from adaptive_spec.sim.off_policy.evaluation import evaluate
-from adaptive_spec.sim.off_policy.logged_steps import LoggedTrace
+from adaptive_spec.sim.logged_steps import LoggedTrace
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.step_trace import find_trace, read_steps
 from tests.refused import refused
@@ -111,6 +110,18 @@ def test_processes_are_read_in_order_of_their_numbers(tmp_path: Path) -> None:
     found = list(read_steps(tmp_path))
     assert [step.step for step in found] == [row["step"] for row in rows]
     assert [step.process for step in found] == [0] * 100 + [1] * 100
+
+
+def test_a_step_number_that_is_repeated_is_of_another_process(tmp_path: Path) -> None:
+    first = served(1)[0]
+    found = list(read_steps(written(tmp_path, [first, first])))
+    assert [step.process for step in found] == [0, 1]
+
+
+def test_positions_behind_a_rejection_were_not_tried(tmp_path: Path) -> None:
+    rows = [step_row(n, ["a"], [3], [1], now=0.1 * n, seconds=0.1) for n in range(2, 40)]
+    rows[0] |= LIMITS
+    assert observe(written(tmp_path, rows)).kinds[0].by_position == [1.0, 0.0, None, None]
 
 
 @pytest.mark.parametrize("cut", [0, 40])
@@ -207,6 +218,7 @@ def test_a_link_to_nothing_is_no_segment(odd_file: Path) -> None:
     ("column", "value"),
     [
         ("capability", {"level": 2, "max_draft_tokens": 1 << 40}),
+        ("capability", {"level": 2, "max_draft_tokens": 1 << 40, "tree_nodes": [1, 2]}),
         ("batch_size", 10**9),
         ("engine_k", 10**9),
         ("contexts", [1 << 62]),
@@ -238,7 +250,6 @@ def test_servers_of_different_speed_are_told_apart(tmp_path: Path) -> None:
     for read in (
         lambda: profile_from_trace(tmp_path, name="both"),
         lambda: switches(tmp_path, goodput),
-        lambda: evaluate(tmp_path, [goodput]),
     ):
         with refused(DataError, "servers of different speed", "steps-1", "steps-3: x "):
             read()

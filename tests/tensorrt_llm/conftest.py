@@ -20,7 +20,7 @@ def switched_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def switch(**config: Any) -> None:
         # Machines that run tests are slow at times: no fault of a policy.
-        fixed = {"kernel": "numpy", "fail_open": {"max_decision_ms": 1e6}}
+        fixed = {"fail_open": {"max_decision_ms": 1e6}}
         monkeypatch.setenv("TLLM_ADAPTIVE_SPEC", json.dumps({**fixed, **config}))
 
     monkeypatch.delenv("TLLM_ADAPTIVE_SPEC_LADDER", raising=False)

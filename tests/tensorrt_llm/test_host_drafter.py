@@ -30,9 +30,7 @@ def stand_in(import_stand_in: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 def drafter_of(policy: str, **options: Any) -> Any:
     module = importlib.import_module("adaptive_spec.adapters.tensorrt_llm.host_drafter")
     patient = FailOpen(max_decision_ms=1e6)
-    config = Config(
-        policy=policy, options=options, kernel="numpy", memory_guard=False, fail_open=patient
-    )
+    config = Config(policy=policy, options=options, memory_guard=False, fail_open=patient)
     return module.AdaptivePromptLookup(KMAX, config=config)
 
 

@@ -126,7 +126,6 @@ def server(
     adaptive = {
         "policy": "switchable_policies:RandomPolicy",
         "fail_open": {"max_decision_ms": 60_000},
-        "kernel": "numpy",
     }
     traced = () if collector is None else ("--otlp-traces-endpoint", collector.url)
     with serving(models, tmp_path_factory.mktemp("server"), adaptive, *traced) as server:

@@ -40,6 +40,7 @@ HINTS: tuple[dict[str, Any], ...] = (
     {"adaptive_spec_kcap": 3, "adaptive_spec_": 0, "adaptive-spec-off": 1},
     {"adaptive_spec_task": "\x1b[31m" + "x" * 4000, "adaptive_spec_k_cap": "[1, 2]"},
 )
+AUDITED = {"share": 0.25, "arms": ["engine", "none"], "guard": True}
 SWITCHES: tuple[dict[str, Any], ...] = (
     {"mode": "on", "policy": "goodput"},
     {"mode": "on", "policy": "static", "options": {"k": 3}},
@@ -47,6 +48,8 @@ SWITCHES: tuple[dict[str, Any], ...] = (
     {"mode": "on", "policy": "off"},
     {"mode": "shadow"},
     {"mode": "off"},
+    {"audit": {"share": 0.1, "arms": ["engine"], "minutes": 0.1}},
+    {"audit": AUDITED},
 )
 REFUSED: tuple[Any, ...] = (
     {"mode": "faster"},
@@ -174,7 +177,8 @@ def test_nothing_is_lost_or_wrong_and_nothing_grows(
     unspeculated: dict[str, tuple[int, ...]],
     tmp_path: Path,
 ) -> None:
-    with serving(models, tmp_path, {"policy": "goodput"}, method=method) as server:
+    adaptive = {"policy": "goodput", "audit": AUDITED}
+    with serving(models, tmp_path, adaptive, method=method) as server:
         chaos = Chaos(server, unspeculated)
         chaos.last(WARM_UP_SECONDS)
         before = footprint(server)
@@ -191,6 +195,8 @@ def test_nothing_is_lost_or_wrong_and_nothing_grows(
     assert min(chaos.done[what] for what in ("left", "read", "switched", "refused", "stopped")) > 3
     assert status["live_requests"] == 0
     assert status["verified_tokens"] > 0
+    assert "fault" not in status["audit"]
+    assert status["audit"]["share"] > 0.0
     # A decision in which the process is stopped is late.
     assert set(status["fail_opens"]) <= {"plan took"}
     assert after.descriptors <= before.descriptors + 4

@@ -209,6 +209,7 @@ def test_preempted_ended_and_unscheduled_requests_give_no_label() -> None:
     assert len(seen[0].slots) == 0
     assert seen[0].batch_size == 2
     assert seen[0].batch_tokens == 6
+    assert seen[0].context_tokens == 2 * 19  # `c` was in the batch and did not run
 
 
 def test_padded_admissions_are_not_labels() -> None:

@@ -37,7 +37,7 @@ def test_goodput_leaves_a_useless_drafter_out_and_tries_it_again(
 ) -> None:
     import torch
 
-    adaptive = {"policy": "goodput", "kernel": "numpy", "fail_open": PATIENT}
+    adaptive = {"policy": "goodput", "fail_open": PATIENT}
     engine = shelf.get()
     expected = {turn: engine.run(jobs(turn)) for turn in range(4)}
 

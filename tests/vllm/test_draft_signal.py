@@ -92,7 +92,6 @@ def test_entropy_is_computed_only_for_who_uses_it(
 ) -> None:
     adaptive: dict[str, Any] = {
         "policy": "goodput",
-        "kernel": "numpy",
         "fail_open": PATIENT,
     }
     if traced:

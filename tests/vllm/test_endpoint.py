@@ -32,7 +32,7 @@ class OneEngine:
 
     def __init__(self) -> None:
         self.controller = Controller.from_config(
-            Config(policy="static", kernel="numpy"),
+            Config(policy="static"),
             Capability(level=Level.FULL, max_draft_tokens=4),
         )
         self._core = SimpleNamespace(

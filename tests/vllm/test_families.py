@@ -304,7 +304,7 @@ def test_off_keeps_what_doctor_says(family: Served) -> None:
         block = BLOCK[family.name]
         jobs = across_blocks(block)
         options |= {"max_model_len": 2 * block + 100, "block_size": 32}
-    off = {"policy": "off", "kernel": "numpy", "fail_open": PATIENT}
+    off = {"policy": "off", "fail_open": PATIENT}
     found = {}
     for arm, adaptive in {"never": None, "off": off}.items():
         with pytest.MonkeyPatch.context() as patch:

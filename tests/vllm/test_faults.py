@@ -100,7 +100,6 @@ def test_faults_of_policy_clock_control_file_and_disk(
 ) -> None:
     adaptive = {
         "policy": FAULTY,
-        "kernel": "numpy",
         "fail_open": {"max_decision_ms": 100, "bench_seconds": 2},
         "status_file": str(small_disk / "status.json"),
         "trace": {"directory": str(small_disk / "trace"), "segment_mb": 0.2, "max_segments": 3},
@@ -205,7 +204,6 @@ def test_killed_under_load_and_started_again(
 ) -> None:
     adaptive = {
         "policy": "goodput",
-        "kernel": "numpy",
         "fail_open": PATIENT,
         "state_directory": str(tmp_path / "state"),
     }

@@ -28,7 +28,7 @@ def server(name: str) -> Any:
 
 def engine(name: str) -> tuple[Metrics, Controller]:
     capability = Capability(level=Level.FULL, max_draft_tokens=4)
-    controller = Controller.from_config(Config(policy="static", kernel="numpy"), capability)
+    controller = Controller.from_config(Config(policy="static"), capability)
     return Metrics(server(name), controller), controller
 
 

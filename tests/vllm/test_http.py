@@ -75,7 +75,9 @@ def test_status_file_counts(server: Server) -> None:
     assert status["mode"] == "on"
     assert status["fail_opens"] == {}
     assert set(map(int, status["requests_by_k"])) <= set(range(KMAX + 1))
-    assert status["steps_by_mode"]["on"] == status["steps"]
+    # Tests that had the server before may have switched it off for some steps.
+    assert status["steps_by_mode"]["on"] > 0
+    assert sum(status["steps_by_mode"].values()) == status["steps"]
 
 
 def test_trace_is_readable(server: Server) -> None:

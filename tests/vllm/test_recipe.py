@@ -253,7 +253,7 @@ def test_a_drafter_that_is_shorter_than_the_target_is_said(models: dict[str, Pat
     said = "the drafter takes 256 of 512 tokens: with a longer request in the batch vLLM drafts for"
     assert answers(short)[1]["note"].startswith(said)
     found = detect(configuration(short), expected=True)
-    controller = controller_for(found, Config(kernel="numpy"), logging.getLogger("test"))
+    controller = controller_for(found, Config(), logging.getLogger("test"))
     assert said in start_line(found, controller, details=())
 
 

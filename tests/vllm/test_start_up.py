@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.errors import ConfigError, PolicyError, UnsupportedEngineError
 from tests.refused import refused
 
-TETRIS = "adaptive_spec.sim.baselines.papers.tetris:TetrisPolicy"
+TETRIS = "tests.losslessness.exact.rules:Tetris"
 """A rule for greedy drafts only, by a dotted path, as another package's may be named."""
 
 
@@ -102,7 +103,7 @@ def test_a_policy_for_greedy_drafts_is_refused_before_an_engine_is_built(
     found = gate.Support(capability=capability)
     monkeypatch.setattr(gate, "detect", lambda *_: found)
     with pytest.raises(PolicyError, match=r"'tetris' is for greedy drafts only"):
-        gate.switch_on(SimpleNamespace(), Config(policy=TETRIS, kernel="numpy"))
+        gate.switch_on(SimpleNamespace(), Config(policy=TETRIS))
 
 
 @pytest.mark.engine
@@ -209,9 +210,31 @@ class TestGate:
         config = self.configure(models, {"policy": "static"})
         assert config.scheduler_config.adaptive_spec.policy == "static"
 
-    def test_another_scheduler_class_is_refused(self, models: dict[str, Path]) -> None:
-        name = "vllm.v1.core.sched.scheduler.Scheduler"
-        with pytest.raises(ConfigError, match="--scheduler-cls"):
+    def test_a_scheduler_of_the_users_is_subclassed(self, models: dict[str, Path]) -> None:
+        from tests.vllm.support.user_schedulers import Counting
+
+        for given in ("tests.vllm.support.user_schedulers.Counting", Counting):
+            config = self.configure(models, {"policy": "static"}, scheduler_cls=given)
+            ours = config.scheduler_config.get_scheduler_cls()
+            assert issubclass(ours, Counting)
+            names = [each.__name__ for each in ours.__mro__]
+            assert names.index("AdaptiveScheduling") < names.index("Counting")
+            assert pickle.loads(pickle.dumps(ours)) is ours
+            assert not detect(config).shadow
+
+    def test_one_that_replaces_what_steers_is_watched_only(self, models: dict[str, Path]) -> None:
+        from tests.vllm.support.user_schedulers import Replacing
+
+        name = "tests.vllm.support.user_schedulers.Replacing"
+        config = self.configure(models, {"policy": "static"}, scheduler_cls=name)
+        assert issubclass(config.scheduler_config.get_scheduler_cls(), Replacing)
+        assert detect(config).shadow == ("Replacing.schedule calls no method of vLLM's",)
+
+    @pytest.mark.parametrize("name", ["builtins.dict", "no.such.Class"])
+    def test_what_is_no_scheduler_of_vllms_is_refused(
+        self, models: dict[str, Path], name: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=f"--scheduler-cls {name}: "):
             self.configure(models, {"policy": "static"}, scheduler_cls=name)
 
     @pytest.fixture

@@ -28,7 +28,6 @@ def test_there_are_fewer_preemptions_than_with_static_k(shelf: Any) -> None:
         adaptive={
             "policy": "static",
             "options": {"k": KMAX},
-            "kernel": "numpy",
             "fail_open": PATIENT,
         },
         speculation={"num_speculative_tokens": KMAX},

@@ -100,7 +100,7 @@ def test_confidence_that_comes_late_changes_no_token_in_padded_batches(
 ) -> None:
     """On a GPU what the drafter shows arrives with the results of its verification."""
     as_on_a_gpu.call(v2_varlen.plant)
-    adaptive = {"policy": "goodput", "kernel": "numpy", "fail_open": PATIENT}
+    adaptive = {"policy": "goodput", "fail_open": PATIENT}
     shown = as_on_a_gpu.watch(
         small_crowd(), method, late=True, adaptive=adaptive, asynchronous=True, **SMALL
     )

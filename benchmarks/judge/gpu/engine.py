@@ -89,7 +89,7 @@ class Engine(InProcess):
         self.live: set[str] = set()
 
     def facts(self) -> dict[str, Any]:
-        """What vLLM resolved, the seconds it took to start and the memory it holds (GiB)."""
+        """Return the settings that vLLM resolved, its start-up seconds and its memory (GiB)."""
         import torch
 
         config = self._engine.vllm_config

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..processes import Process, ProcessError
-from ..real.setup import V1, environment
+from ..setup import V1, environment
 from .setups import Options, arguments_of
 
 WORKER = "benchmarks.judge.gpu.worker"
@@ -80,7 +80,7 @@ class Fleet:
         return self._answer(key, ANSWER_SECONDS)
 
     def log(self, key: str) -> str:
-        """What an engine has printed; empty for one that was never started."""
+        """Return the output of an engine; empty for one that was never started."""
         path = self._log_of(key)
         return path.read_text(errors="replace") if path.exists() else ""
 

@@ -146,7 +146,7 @@ def only_sm90(library: Path) -> int:
 
 
 def travelling() -> list[Path]:
-    """What is committed or new in this checkout: it travels beside the packed site folder."""
+    """List the checkout's committed and new files, which travel beside the packed site folder."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     files = [ROOT / name for name in listed.split("\0") if name]

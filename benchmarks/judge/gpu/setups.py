@@ -30,7 +30,7 @@ CAPTURED_TOKENS = 512
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What engines are made for, and how much is measured.
+    """Sizes of the engines, and how much is measured.
 
     Attributes:
         models: folder of the models.
@@ -169,10 +169,9 @@ def _adaptive(options: Options, kind: str, key: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "policy": STEERED,
         "options": {"k": options.kmax},
+        "audit": {"share": 0.0},  # an arm's figures are its own
         "trace": {"directory": f"{options.scratch}/traces/{key}", "max_segments": 1000},
     }
-    if not options.gpu:
-        found["kernel"] = "numpy"
-    elif kind == "ladder":
+    if options.gpu and kind == "ladder":
         found["varlen_graphs"] = False
     return found

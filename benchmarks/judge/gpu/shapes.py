@@ -20,7 +20,7 @@ UNCOUNTED = 4
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What the requests of a batch verify and draft; fields as in `SteeredOptions`."""
+    """Drafts that the requests of a batch verify and make; fields as in `SteeredOptions`."""
 
     k: int
     depth: int | None = None

@@ -18,7 +18,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class SteeredOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What runs.
+    """One run: its engine, load and drafts.
 
     Attributes:
         k: drafts verified of each request; None: drawn for each step, and for each request of it

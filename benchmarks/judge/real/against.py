@@ -26,12 +26,12 @@ from ..engines import SGLANG, VLLM, Engine, EngineKind
 from ..processes import ROOT
 from ..script import Lines
 from ..scripted_vllm import ENVIRONMENT, ScriptedVllm
+from ..setup import KMAX, V1, V1_ASYNC, Setup
 from ..traffic import Job, Piece, Traffic
 from ..traffic import serve as serve_scripted
 from .comparison import Comparison, publish, published, table
 from .processes import Group, work_off
 from .runs import Run, RunFile, RunKey
-from .setup import KMAX, V1, V1_ASYNC, Setup
 from .texts import acceptance
 from .traffic import Load
 from .worker import Task

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from ..processes import Process
+from ..setup import Setup, environment, interpreter
 from .runs import Run
-from .setup import Setup, environment, interpreter
 from .worker import Task
 
 WORKER = "benchmarks.judge.real.worker"

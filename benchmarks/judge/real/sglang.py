@@ -21,6 +21,7 @@ from benchmarks.bench_pair.prompts import Job
 from ..arms import Arm
 from ..clock import Recorder
 from ..device import Device
+from ..setup import KMAX, MAX_MODEL_LEN, Setup
 from ..sglang_scheduler import (
     LAUNCH_K,
     build_scheduler,
@@ -30,7 +31,6 @@ from ..sglang_scheduler import (
     submit,
     work_of,
 )
-from .setup import KMAX, MAX_MODEL_LEN, Setup
 from .traffic import Answer
 
 MOST_K = 7

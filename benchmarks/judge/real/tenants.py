@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adaptive_spec.engines.hints import KEY
-from adaptive_spec.policies.planning.tpot_targets import RAISED
+from adaptive_spec.policies.optional.tpot_targets import RAISED
 from adaptive_spec.step import SpecPlan, StepContext
 from benchmarks.bench_pair.build import build
 from benchmarks.bench_pair.prompts import Job, endless_jobs, load_prompts
 
 from ..arms import parse_arm
 from ..device import device
-from .setup import V1, Setup, environment
+from ..setup import V1, Setup, environment
 from .vllm import VllmEngine
 
 HONOURED = ("off", "k_cap", "task", "tpot_ms")

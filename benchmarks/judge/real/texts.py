@@ -10,7 +10,7 @@ import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData
 
-from .setup import KMAX
+from ..setup import KMAX
 from .vllm import MODELS
 
 Texts = Sequence[tuple[list[int], list[int]]]

@@ -22,7 +22,7 @@ PAUSE_SECONDS = 1.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients ask for.
+    """The load: requests, prompts and lengths.
 
     Attributes:
         name: in results; of a closed loop, the number of clients.
@@ -107,7 +107,7 @@ class Answering(Protocol):
         ...
 
     def drain(self) -> None:
-        """Take up what is still under way after the last answer has ended."""
+        """Finish the steps under way after the last answer has ended."""
         ...
 
 

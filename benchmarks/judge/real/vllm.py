@@ -20,8 +20,7 @@ from ..arms import Arm
 from ..clock import Recorder
 from ..device import Device
 from ..scripted_vllm import schedule_ahead_on_cpu
-from ..vllm_steps import let_decide, record_steps, use_table
-from .setup import (
+from ..setup import (
     KMAX,
     MAX_MODEL_LEN,
     SLOW_DECISION_MS,
@@ -30,6 +29,7 @@ from .setup import (
     Setup,
     environment,
 )
+from ..vllm_steps import let_decide, record_steps, use_table
 from .traffic import Answer
 
 MODELS = {"draft_model": "draft", "draft_poor": "draft_poor"}
@@ -75,7 +75,7 @@ class InProcess:
         return name
 
     def drain(self) -> None:
-        """Take up a step that was scheduled ahead, for requests that have all ended."""
+        """Finish a step that was scheduled ahead, for requests that have all ended."""
         while self._core.batch_queue:
             self._engine.step()
 
@@ -147,7 +147,11 @@ def _arguments(setup: Setup) -> dict[str, Any]:
         "num_speculative_tokens": KMAX,
         "draft_sample_method": "greedy",
     }
-    own = {"fail_open": {"max_decision_ms": SLOW_DECISION_MS}, **setup.config}
+    own = {
+        "fail_open": {"max_decision_ms": SLOW_DECISION_MS},
+        "audit": {"share": 0.0},  # an arm's figures are its own
+        **setup.config,
+    }
     return dict(
         model=str(models / "target"),
         dtype="float32",

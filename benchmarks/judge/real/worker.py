@@ -16,8 +16,8 @@ from ..arms import NONE, parse_arm
 from ..device import Device
 from ..processes import answer_lines
 from ..run import growth
+from ..setup import SGLANG, Setup
 from .runs import Run, RunKey
-from .setup import SGLANG, Setup
 from .traffic import Engine, Load, serve
 
 LEARN_STEPS = 300

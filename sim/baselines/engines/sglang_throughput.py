@@ -102,7 +102,7 @@ class PositionWindows:
             window.clear()
 
     def full_to(self, k: int) -> bool:
-        """Whether all positions up to k have a full window."""
+        """Return whether all positions up to k have a full window."""
         return all(len(window) == self._size for window in self.windows[:k])
 
     def expected_tokens(self, k: int) -> float | None:

@@ -33,13 +33,13 @@ import numpy as np
 
 from adaptive_spec.per_request import floats, integers
 from adaptive_spec.policy import Provenance
-from adaptive_spec.policy_helpers import StatelessPolicy, load_bin
-from adaptive_spec.sim.baselines.parts.drafts import per_request_plan
+from adaptive_spec.policy_helpers import StatelessPolicy, load_bin, nearest_allowed
 from adaptive_spec.step import (
     FinishedStep,
     FloatArray,
     IntArray,
     Level,
+    Mode,
     SpecPlan,
     StepContext,
     StepOutcome,
@@ -103,9 +103,19 @@ class CascadePolicy(StatelessPolicy):
         counted = np.where(k <= drafted, k, _NOT_COUNTED)
         if self._must_rest(context):
             k, counted = np.zeros_like(k), np.full_like(k, _RESTING)
-        plan = per_request_plan(context, k, "testing and holding", empty=self._depth)
-        self._depth = plan.draft_depth
-        return msgspec.structs.replace(plan, notes=(counted,))
+        if k.size:
+            self._depth = min(int(k.max()), self._most)
+        if self._whole_batch:
+            self._depth = nearest_allowed(self._depth, capability.uniform_values)
+            k = np.full(context.batch_size, self._depth, dtype=np.int64)
+        return SpecPlan(
+            step=context.step,
+            verify=np.minimum(k, context.draft_available),
+            draft_depth=self._depth,
+            mode=Mode.ON if self._depth else Mode.OFF_WARM,
+            reason="testing and holding",
+            notes=(counted,),
+        )
 
     def observe(self, step: FinishedStep) -> None:
         """Time the baseline, or add the step to the running tests."""
@@ -140,7 +150,7 @@ class CascadePolicy(StatelessPolicy):
     # ---------------------------------------------------------------- internals
 
     def _must_rest(self, context: StepContext) -> bool:
-        """Whether this step runs without speculation for timing."""
+        """Return whether this step runs without speculation for timing."""
         if not context.batch_size or context.prefill_tokens:
             return False
         known = self._baseline.get(load_bin(context.batch_size))

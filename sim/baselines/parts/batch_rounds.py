@@ -56,7 +56,7 @@ class BatchRounds:
         return self._plan_drafting(context, k, k, reason, cold=self._cold)
 
     def prepared(self, context: StepContext, k: int) -> bool:
-        """Whether this step has enough drafts to run `k`."""
+        """Return whether this step has enough drafts to run `k`."""
         k = nearest_allowed(k, context.capability.uniform_values)
         return k <= self._at_hand(context)
 

@@ -1,11 +1,10 @@
-"""What baselines share about drafts: observed positions, log-odds, ranking, a plan per request."""
+"""Drafts of a batch: observed positions, log-odds, survival and ranking."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policy_helpers import nearest_allowed
-from adaptive_spec.step import BoolArray, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
+from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 
 def observed(verified: IntArray, accepted: IntArray, positions: int) -> tuple[BoolArray, BoolArray]:
@@ -63,31 +62,3 @@ def most_likely(survival: FloatArray, available: IntArray, budget: int) -> IntAr
     value = np.where(np.arange(positions)[:, None] < available, survival.T, -1.0).ravel()
     admitted = np.argsort(-value, kind="stable")[: max(budget, 0)]
     return np.bincount(admitted % batch, minlength=batch).astype(np.int64)
-
-
-def per_request_plan(
-    context: StepContext, wanted: IntArray, reason: str, *, empty: int, uniform: int | None = None
-) -> SpecPlan:
-    """Verify `wanted` [B] drafts of each request and draft to the largest of them.
-
-    Args:
-        context: context of the step.
-        wanted: [B] K_i, >= 0, from values of finished rounds.
-        reason: reason of the plan, for people.
-        empty: draft depth without decoding requests.
-        uniform: K for all at level UNIFORM; None: the largest K_i.
-    """
-    capability = context.capability
-    deepest = min(int(wanted.max(initial=0)), capability.max_draft_tokens)
-    if not wanted.size:
-        deepest = empty
-    if capability.level is Level.UNIFORM:
-        k = nearest_allowed(deepest if uniform is None else uniform, capability.uniform_values)
-        wanted, deepest = np.full(context.batch_size, k, dtype=np.int64), k
-    return SpecPlan(
-        step=context.step,
-        verify=np.minimum(wanted, context.draft_available),
-        draft_depth=deepest,
-        mode=Mode.ON if deepest else Mode.OFF_WARM,
-        reason=reason,
-    )

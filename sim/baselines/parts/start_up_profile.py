@@ -47,7 +47,7 @@ class StartUpProfile:
 
     @property
     def ready(self) -> bool:
-        """Whether the model can predict step times."""
+        """Return whether the model can predict step times."""
         return self._cost is not None and self._cost.ready
 
     def unmeasured(self, context: StepContext, room: float = _ROOM) -> int | None:

@@ -14,7 +14,7 @@ import pytest
 from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan, build_policy
 from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.controller.faults import FORGIVEN_AFTER, Breaker
-from adaptive_spec.controller.kv_guard import affordable_drafts
+from adaptive_spec.controller.kv_guard import affordable_drafts, limit_to_memory
 from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.step import FinishedStep, StepContext
@@ -97,6 +97,17 @@ def test_what_fails_around_the_policy_is_counted_not_raised(
     assert built.counters.failures == {"decision raised OSError": 20}
     assert not built.status()["benched"]
     assert built.plan(context(20)).mode is Mode.ON
+
+
+def test_a_policy_that_ends_the_process_while_it_prepares_is_counted() -> None:
+    class Ends(Answer):
+        @staticmethod
+        def prepare() -> None:
+            raise SystemExit(1)
+
+    of = Controller(Ends(plan), FULL, Config())
+    assert sum(of.counters.failures.values()) == 1
+    assert of.plan(context(0)).mode is Mode.ON
 
 
 def test_a_good_plan_is_handed_on_unchanged() -> None:
@@ -295,6 +306,17 @@ def test_drafts_are_given_up_before_the_kv_pool_runs_out(
     assert unguarded.plan(context(0, **seen)).verify.tolist() == [4, 2, 0]
 
 
+def test_copied_drafts_need_memory_too() -> None:
+    seen = context(
+        0,
+        draft_available=np.zeros(3, dtype=np.int64),
+        lookup_available=np.array([4, 4, 0]),
+        lookup_match=np.array([9, 9, 0]),
+        kv_free_tokens=3 + 3,
+    )
+    assert limit_to_memory(seen).lookup_available.tolist() == [1, 1, 0]
+
+
 @pytest.mark.parametrize(("free", "k"), [(3 + 3 * 4, 4), (3 + 3 * 4 - 1, 3)])
 def test_memory_is_short_from_one_token_below_kmax_for_everybody(free: int, k: int) -> None:
     guarded = Controller(StaticPolicy(StaticOptions(k=4)), FULL, Config())
@@ -312,8 +334,8 @@ def test_a_policy_that_waits_for_the_processor_is_not_late(monkeypatch: pytest.M
 
 def test_an_engines_k_that_its_ladder_lacks_is_rounded_for_the_policy() -> None:
     uniform = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(0, 2, 4))
-    for name in ("static", "goodput", "goodput2"):
-        cold = Controller.from_config(Config(policy=name, kernel="numpy"), uniform)
+    for name in ("static", "goodput"):
+        cold = Controller.from_config(Config(policy=name), uniform)
         for step in range(5):
             got = cold.plan(context(step, capability=uniform, draft_available=np.full(3, 4)))
             assert got.mode is not Mode.ENGINE, name

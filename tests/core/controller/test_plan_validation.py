@@ -16,7 +16,7 @@ from adaptive_spec.policy import build_policy
 from adaptive_spec.step import StepOutcome
 from tests import steps
 from tests.core.controller.answers import PATIENT
-from tests.policies.planning.test_plans import context
+from tests.policies.planning.test_step_forecast import context
 
 ENGINE = Capability(level=Level.FULL, max_draft_tokens=4)
 BOTH = {"lookup_available": np.array([4, 0]), "lookup_match": np.array([7, 0])}
@@ -65,11 +65,11 @@ def test_nothing_can_be_taken_from_a_source_that_is_not_there() -> None:
         ([4, 0], 0, 4),
     ],
 )
-@pytest.mark.parametrize("policy", ["bandit", "goodput", "goodput2", "regression", "static"])
+@pytest.mark.parametrize("policy", ["bandit", "goodput", "regression", "static"])
 def test_no_policy_drafts_deeper_than_a_request_can_use(
     policy: str, possible: list[int], prompts: int | None, depth: int
 ) -> None:
-    target = Controller(build_policy(policy, {}), ENGINE, Config(fail_open=PATIENT, kernel="numpy"))
+    target = Controller(build_policy(policy, {}), ENGINE, Config(fail_open=PATIENT))
     batch = len(possible)
     found = target.plan(
         steps.context(

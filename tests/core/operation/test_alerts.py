@@ -72,7 +72,7 @@ def test_the_dashboard_begins_with_what_speculation_is_worth():
     first = [panel["title"] for panel in panels if panel["type"] == "stat"][:4]
     assert first == [
         "Gain over no speculation",
-        "Gain over the engine's own K",
+        "Measured gain over the engine's own K",
         "Mean K",
         "Accepted",
     ]

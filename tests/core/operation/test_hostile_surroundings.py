@@ -37,9 +37,7 @@ def serve(target: Controller, steps: int, **changes: Any) -> list[Mode]:
 
 
 def static(**config: Any) -> Controller:
-    return Controller(
-        build_policy("static", {"k": 2}), FULL, Config(kernel="numpy", fail_open=PATIENT, **config)
-    )
+    return Controller(build_policy("static", {"k": 2}), FULL, Config(fail_open=PATIENT, **config))
 
 
 @pytest.mark.parametrize("name", ["\ud800", "x" * 2_000_000, "Ünïcode\x00\x1b[31m"])

@@ -205,7 +205,7 @@ def test_a_controllers_status_has_all_that_is_shown() -> None:
     from adaptive_spec import Capability, Config, Controller, Level
 
     capability = Capability(level=Level.FULL, max_draft_tokens=3)
-    status = Controller.from_config(Config(policy="static", kernel="numpy"), capability).status()
+    status = Controller.from_config(Config(policy="static"), capability).status()
     assert set(STATUS) <= set(status)
     assert len(status["decisions_by_time"]) == len(DECISION_SECONDS) + 1
     assert page(status)
@@ -219,3 +219,18 @@ def test_the_page_shows_what_speculation_is_estimated_to_be_worth() -> None:
         name = "adaptive_spec_estimated_tokens_per_second"
         assert f'{name}{{{labels},setup="{setup}"}} {value}' in found
     assert f"adaptive_spec_benched{{{labels}}} 1.0" in found
+
+
+def test_the_page_has_the_measured_gain_its_bounds_and_where_it_was_handed_back() -> None:
+    hour = {"blocks": 20, "sums": [20.0] * 6, "gain": 0.05, "low": 0.01, "high": 0.09}
+    few = {"blocks": 3, "sums": [3.0] * 6, "hour": {"blocks": 3}, "by_load": {}}
+    arms = {"engine": hour | {"gain": 0.06, "hour": hour, "by_load": {}}, "none": few}
+    found = page(STATUS | {"audit": {"arms": arms, "handed_back": ["33-64"]}})
+    labels = 'engine="0",model_name="bench"'
+    name = "adaptive_spec_measured_gain"
+    assert f'{name}{{arm="engine",bound="gain",{labels},since="start"}} 0.06' in found
+    assert f'{name}{{arm="engine",bound="low",{labels},since="hour"}} 0.01' in found
+    assert f'{name}{{arm="none"' not in found  # too few blocks for bounds
+    assert f'adaptive_spec_audit_blocks_total{{arm="none",{labels}}} 3.0' in found
+    assert 'adaptive_spec_handed_back{engine="0",load="33-64",model_name="bench"} 1.0' in found
+    assert page(STATUS | {"audit": {"fault": "ValueError"}})

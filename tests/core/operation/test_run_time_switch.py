@@ -30,7 +30,6 @@ def controller(*, only_watch: str = "", **options: Any) -> Controller:
     defaults = {
         "policy": "static",
         "options": {"k": 2},
-        "kernel": "numpy",
         "fail_open": FailOpen(max_decision_ms=60_000),  # a slow machine is no fault here
     }
     config = Config(**(defaults | options))

@@ -28,7 +28,6 @@ def controller(
     directory: Path, identity: dict[str, str] | None = SERVER, **changes: Any
 ) -> Controller:
     config = Config(
-        kernel="numpy",
         state_directory=str(directory),
         fail_open=FailOpen(max_decision_ms=60_000),  # a slow machine is no fault here
     )

@@ -87,6 +87,11 @@ class View(Handler):
                 "last_depth": 3,
                 "last_reason": HOSTILE,
                 "estimates": {"no_speculation": 50.0, "engine_k": 80.0, "planned": 100.0},
+                "audit": {
+                    "share": 0.01,
+                    "arms": {"engine": {"gain": 0.062, "low": 0.049, "high": 0.075, "blocks": 214}},
+                    "handed_back": [],
+                },
                 "fail_opens": {"plan raised": 2},
                 "events": {"requests_none_accepted": 4},
             }
@@ -143,6 +148,7 @@ def test_with_the_key_it_shows_figures_and_treats_them_as_text(url, tmp_path):
     assert "+83 % to +111 %" in shown  # as its bounds are about the best K's gain
     assert "<b>+100 %</b>" in shown
     assert "measuring 30 %" in shown
+    assert "+4.9 % to +7.5 %, 214 blocks" in shown
     assert "estimate, still learning" in shown
     assert LONG in shown
     assert (

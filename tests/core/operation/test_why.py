@@ -79,31 +79,42 @@ def test_prices_have_two_digits_and_no_exponent(ms, tokens, words):
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ("credit", "speculation gained 0.5 s in the last lifetimes of requests"),
-        ("load falls", "the load falls, and requests without it get no drafts to their end"),
+        ("credit", "speculation has gained 0.5 s so far"),
         ("stake", "0.24 s of the requests alive are at stake, should the load fall"),
-        ("step times in doubt", "no speculation is better by 3% ± 9%, no proof"),
     ],
 )
 def test_what_keeps_the_drafter_running_is_named(kept, words):
-    switch = {"credit": 0.5, "stake": 0.24, "gain_of_none": [0.03, 0.09], "kept": kept}
+    switch = {"credit": 0.5, "stake": 0.24, "kept": kept}
     plain = sentence(planned(), NUMBERS, 0.0)
     text = sentence(planned(), NUMBERS | {"switch": switch}, 0.0)
     assert text == f"{plain}. The drafter runs on, as {words}"
     assert sentence(planned(), NUMBERS | {"switch": switch | {"kept": ""}}, 0.0) == plain
 
 
-def test_an_off_decision_names_since_when_and_the_next_probe():
+def test_an_off_decision_names_since_when_and_the_return():
     off = NUMBERS | {
         "off_seconds": 71.0,
         "best": {"k": 1, "of_none": 0.94},
-        "probing": False,
-        "next_probe_seconds": 12.4,
+        "back_seconds": 12.4,
     }
     assert sentence(planned(Mode.OFF_COLD), off, 1_000_071.0) == (
         "OFF since 13:46:40 UTC, 16 requests: the best K = 1 would give 0.94 of no speculation; "
-        "next probe in 12 s"
+        "the drafter comes back in 12 s"
     )
+
+
+@pytest.mark.parametrize(
+    ("situation", "words"),
+    [
+        ("learning", "Learning this load. K = 2: "),
+        ("steady", "Steady. K = 2: "),
+        ("full batch", "Full batch. K = 2: "),
+        ("changed", "Step times have changed. K = 2: "),
+        ("of another policy", "K = 2: "),
+    ],
+)
+def test_the_situation_comes_first(situation, words):
+    assert sentence(planned(), NUMBERS | {"situation": situation}, 0.0).startswith(words)
 
 
 def test_a_policy_without_numbers_keeps_its_own_words():
@@ -140,7 +151,7 @@ def test_a_step_that_does_not_run_the_plan_says_so(plan, begins):
 def ran(hazard: float, pass_seconds: float, *, tokens: int = 6000, **options: Any) -> Engine:
     engine = server(
         closed_load(4),
-        data=independent(hazard, 5000, depth=4),
+        data=independent(hazard, 10_000, depth=4, records=50),
         hardware=PlainHardware(token=3e-4),
         drafter=PlainDrafter(pass_=pass_seconds),
         max_draft_tokens=4,

@@ -7,6 +7,8 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
+from adaptive_spec.policy import Provenance
+from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 from adaptive_spec.step import (
     BoolArray,
     FinishedStep,
@@ -46,6 +48,29 @@ class Planted(StaticPolicy):
         depth = context.capability.max_draft_tokens
         return SpecPlan(
             step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="planted"
+        )
+
+
+class Tetris(StaticPolicy):
+    """Verifies the batch's likeliest drafts, Kmax - 1 for each request on average (2502.15197).
+
+    TETRIS ranks by the probability of the drafted token. Here it ranks by what is shown.
+    """
+
+    name: ClassVar[str] = "tetris"
+    summary: ClassVar[str] = "a fixed number of the batch's likeliest drafts"
+    provenance: ClassVar[Provenance] = Provenance(
+        source="TETRIS, arXiv 2502.15197", greedy_drafts_only=True
+    )
+
+    def plan(self, context: StepContext) -> SpecPlan:
+        depth = context.capability.max_draft_tokens
+        verify = np.minimum(depth - 1, context.draft_available)
+        if context.confidence is not None:
+            budget = context.batch_size * (depth - 1)
+            verify = most_likely(survival_of(context.confidence), context.draft_available, budget)
+        return SpecPlan(
+            step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="tetris"
         )
 
 

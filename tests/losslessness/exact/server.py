@@ -91,6 +91,7 @@ class Server:
         other.controller.slots = copy.deepcopy(self.controller.slots)
         # Without its planned step the copy would learn nothing of the round.
         other.controller._in_flight = copy.deepcopy(self.controller._in_flight)
+        other.controller._auditor = copy.deepcopy(self.controller._auditor)
         other._context_tokens = self._context_tokens.copy()
         return other
 

@@ -1,17 +1,11 @@
 """The installed policies, with options under which they decide something in a small world."""
 
+from pathlib import Path
 from typing import Any
 
 from adaptive_spec import Capability, Level
 from adaptive_spec.policies.goodput import GoodputPolicy
-from adaptive_spec.policies.two_beliefs.policy import Goodput2Policy
-from adaptive_spec.policy import (
-    Policy,
-    available_policies,
-    build_policy,
-    policy_class,
-    provenance_of,
-)
+from adaptive_spec.policy import Policy, available_policies, build_policy
 from tests.losslessness.exact.joint_law import Shown
 from tests.losslessness.exact.request import Copies, Drafting
 from tests.losslessness.exact.season import Text
@@ -19,31 +13,15 @@ from tests.losslessness.exact.server import Server, Signal
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "batch_table": {"table": [[1, 2, 2], [3, 8, 1]]},
-    "hf_confidence": {"threshold": 0.5, "refit": False},
-    "llama_p_min": {"p_min": 0.5},
+    # It tries nothing and learns little: what drafts cost, and are worth, it must know.
+    "regression": {"model": str(Path(__file__).with_name("believes_confidence.json"))},
     "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
     "trtllm_schedule": {"schedule": [[3, 2], [8, 1]]},
     "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
 }
-LIVE = frozenset(
-    {
-        "arctic_suffix",
-        "goodput",
-        "goodput2",
-        "hf_confidence",
-        "llama_p_min",
-        "regression",
-        "vllm_adaptive_verification",
-    }
-)
+LIVE = frozenset({"goodput", "regression", "vllm_adaptive_verification"})
 """Those whose K follows what the drafter says of the round at hand."""
-
-GREEDY_ONLY = tuple(
-    name
-    for name in sorted(available_policies(baselines=True))
-    if provenance_of(policy_class(name, baselines=True)).greedy_drafts_only
-)
-FOR_SAMPLED_DRAFTS = tuple(sorted(set(available_policies(baselines=True)) - set(GREEDY_ONLY)))
+NAMES = tuple(sorted(available_policies(baselines=True)))
 
 
 def shipped(name: str, seed: int = 1) -> Policy:
@@ -82,9 +60,5 @@ def experienced(
     text.run(rounds)
     if isinstance(policy, GoodputPolicy):
         # However little confidence tells of these drafts: it is to be used where it may be.
-        confidence, many = policy.acceptance.model.confidence, [50.0] * capability.max_draft_tokens
-        saved = {"own": [1.0] * len(many), "evidence": many, "observed": 10_000}
-        confidence.restore({**confidence.state(), **saved})
-    if isinstance(policy, Goodput2Policy):
         policy.acceptance.weight, policy.acceptance._shown = 1.0, 10_000
     return text

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.planning.step_forecast import OffForecast, StepForecast, forecast_step
+from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.policy import build_policy
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 from tests import steps
 from tests.policies.closed_loop import Machine, run
-from tests.policies.planning.test_tpot_targets import Costs
+from tests.policies.optional.test_tpot_targets import costs
 
 KMAX = 6
 DEAR_TOKENS = Machine(0.004, 0.0008, 0, 0.001, 0.0)
@@ -23,29 +20,24 @@ DEAR_TOKENS = Machine(0.004, 0.0008, 0, 0.001, 0.0)
 
 
 def planned(
-    context: StepContext, survival: np.ndarray, costs: Any, rows: IntArray | None = None
+    context: StepContext,
+    survival: np.ndarray,
+    times: tuple[np.ndarray, np.ndarray],
+    rows: IntArray | None = None,
 ) -> StepForecast:
     """The forecast of these rows alone, with the step times of the whole batch."""
     if rows is None:
-        return forecast_step(context, survival, costs)
+        return forecast_step(context, survival, *times)
     arrays = {
         name: getattr(context, name)[rows]
         for name in ("slots", "draft_available", "draft_possible", "context_tokens", "tpot_target")
     }
     ids = [context.request_ids[row] for row in rows]
     alone = msgspec.structs.replace(context, request_ids=ids, opted_out=None, **arrays)
-    costs.shown = len(rows) * KMAX + 1
-    return forecast_step(alone, np.ascontiguousarray(survival[:, rows]), costs)
-
-
-class WholeBatch(Costs):
-    """Step times of a batch, of which the first `shown` numbers of drafts can be asked for."""
-
-    ragged_penalty = 0.0
-    shown: int | None = None
-
-    def verify_seconds(self, *_: Any) -> np.ndarray:
-        return self._verify[: self.shown].copy()
+    verify, drafting = times
+    return forecast_step(
+        alone, np.ascontiguousarray(survival[:, rows]), verify[: len(rows) * KMAX + 1], drafting
+    )
 
 
 @given(
@@ -77,28 +69,24 @@ def test_others_are_planned_for_as_if_opted_out_requests_were_absent(
         opted_out=opted_out,
     )
     survival = np.cumprod(random.uniform(0.01, 0.99, (KMAX, batch)), axis=0)
-    costs: Any = WholeBatch(random, batch, KMAX)
-    whole = planned(context, survival, costs)
+    times = costs(random, batch, KMAX)
+    whole = planned(context, survival, times)
     rows = np.flatnonzero(~opted_out)
-    alone = planned(context, survival, costs, rows)
+    alone = planned(context, survival, times, rows)
     assert whole.best.verify[rows].tolist() == alone.best.verify.tolist()
     assert not whole.best.verify[opted_out].any()
     assert whole.best.draft_depth == alone.best.draft_depth
-    assert np.isclose(OffForecast(whole).advantage, OffForecast(alone).advantage)
-    found, expected = map(
-        msgspec.structs.astuple, (OffForecast(whole).prospect(), OffForecast(alone).prospect())
-    )
-    assert np.allclose(found, expected)
+    assert np.isclose(whole.of_none, alone.of_none)
+    assert np.allclose(whole.best_uniform(), alone.best_uniform())
     out = batch - len(rows)
     assert np.isclose(whole.best_tokens, alone.best_tokens + out)
     assert np.isclose(whole.counted(whole.best_tokens) / batch, alone.best_tokens / len(rows))
 
 
-@pytest.mark.parametrize("policy", ["goodput", "goodput2"])
-def test_clients_who_opted_out_cannot_switch_speculation_off_for_others(policy: str) -> None:
+def test_clients_who_opted_out_cannot_switch_speculation_off_for_others() -> None:
     def each_gets(opted_out: int) -> float:
         reached = run(
-            build_policy(policy),
+            build_policy("goodput"),
             concurrency=8,
             hazards=lambda random: np.full(KMAX, 0.75),
             machine=DEAR_TOKENS,

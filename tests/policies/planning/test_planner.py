@@ -88,7 +88,6 @@ def depths_that_run(ks: tuple[int, ...], caps: np.ndarray, capability: Capabilit
     return [k for k in capability.uniform_values if ks == tuple(min(k, cap) for cap in caps)]
 
 
-@pytest.mark.usefixtures("each_form")
 @settings(max_examples=25 * settings().max_examples, deadline=None)
 @given(case=instances())
 def test_plan_equals_brute_force(case: dict) -> None:
@@ -123,7 +122,6 @@ def test_plan_equals_brute_force(case: dict) -> None:
     assert reached == pytest.approx(brute_force(case), rel=2e-7)
 
 
-@pytest.mark.usefixtures("each_form")
 def test_ties_go_to_the_shallower_position_and_then_to_request_order() -> None:
     values = np.full((2, 3), 0.5)
     limit = np.full(3, 2, dtype=np.int64)
@@ -140,7 +138,6 @@ def test_ties_go_to_the_shallower_position_and_then_to_request_order() -> None:
     assert admission.verify.tolist() == [2, 1, 1]
 
 
-@pytest.mark.usefixtures("each_form")
 def test_drafts_at_hand_limit_this_step_but_not_the_next_depth() -> None:
     values = np.full((3, 2), 0.9)
     admission = best_admission(
@@ -156,7 +153,6 @@ def test_drafts_at_hand_limit_this_step_but_not_the_next_depth() -> None:
     assert admission.draft_depth == 3
 
 
-@pytest.mark.usefixtures("each_form")
 def test_requests_without_weights_count_as_one_each() -> None:
     random = np.random.default_rng(3)
     values = np.cumprod(random.random((4, 7)), axis=0)
@@ -171,7 +167,6 @@ def test_requests_without_weights_count_as_one_each() -> None:
     assert found[0].goodput == found[1].goodput
 
 
-@pytest.mark.usefixtures("each_form")
 def test_an_empty_batch_has_a_plan() -> None:
     empty = np.zeros(0, dtype=np.int64)
     admission = best_admission(

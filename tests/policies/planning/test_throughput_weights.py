@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from adaptive_spec.policies.planning.planner import worth
 from adaptive_spec.policies.planning.shared_k import best_admission, token_worth
 from adaptive_spec.step import Capability, FloatArray, Level
 
@@ -60,15 +57,3 @@ def test_at_close_chances_a_draft_goes_to_who_waits_longer() -> None:
     assert weighted[0] <= plain[0]
     assert weighted[1] >= plain[1]
     assert (weighted != plain).any()
-
-
-@pytest.mark.usefixtures("needs_numba")
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), batch=st.integers(1, 40), kmax=st.integers(1, 9))
-def test_both_forms_find_the_same_worth_to_the_last_bit(seed: int, batch: int, kmax: int) -> None:
-    random = np.random.default_rng(seed)
-    survival = np.cumprod(random.uniform(0.01, 0.995, (kmax, batch)), axis=0)
-    seconds = np.cumsum(random.exponential(size=kmax + 1)) + 0.01
-    forms = worth.reference, worth.compile()
-    found = [form(survival, seconds).tobytes() for form in forms]
-    assert found[0] == found[1]

@@ -6,6 +6,7 @@ and stops the test where the real one would break: at an exception or a K withou
 
 import random
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -63,9 +64,9 @@ class Numbers(list[int]):
 
 
 class Result:
-    def __init__(self, accept_lens: list[int], k: int) -> None:
+    def __init__(self, accept_lens: list[int], tokens: int) -> None:
         self.accept_lens = Numbers(accept_lens)
-        self.speculative_num_draft_tokens = k + 1
+        self.speculative_num_draft_tokens = tokens
         self.num_non_draft_tokens_per_req = 1
 
 
@@ -110,11 +111,19 @@ class Tree:
 class Loop:
     """Requests come, decode, end, are aborted or retracted; `run` takes so many turns."""
 
-    def __init__(self, *, seed: int = 0, overlap: bool = False, most_running: int = 6) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        overlap: bool = False,
+        most_running: int = 6,
+        nodes_of: Callable[[int], int] = lambda k: k + 1,
+    ) -> None:
+        self._nodes_of = nodes_of
         self._random = random.Random(seed)
         self._overlap = overlap
         self._most_running = most_running
-        self.own = OwnSchedule()
+        self.own: Any = OwnSchedule()
         self.params = SteeredParams(self.own)
         self.running_batch = Batch([])
         self.last_batch: Batch | None = None
@@ -205,7 +214,8 @@ class Loop:
         assert k in LADDER, f"no runtime state for K = {k}"
         self._k = k
         self.history.append((len(batch.reqs), k))
-        return Result([min(self._random.randint(0, 9), k) + 1 for _ in batch.reqs], k)
+        accepted = [min(self._random.randint(0, 9), k) + 1 for _ in batch.reqs]
+        return Result(accepted, self._nodes_of(k))
 
     def _launched(self, batch: Batch) -> None:
         self.device_works = True

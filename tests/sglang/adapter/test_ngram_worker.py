@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adaptive_spec.adapters.sglang import ngram_worker
+from adaptive_spec.adapters.sglang.capability import detect
 from adaptive_spec.adapters.sglang.ngram_algorithm import let_corpora_know_the_name, trie_problem
 from adaptive_spec.adapters.sglang.ngram_worker import ChangingWidth, first_nodes, found_drafts
 
@@ -39,25 +40,59 @@ def test_filler_of_a_tree_is_no_found_draft() -> None:
     assert found_drafts(tokens, mask, len(trees), 5).tolist() == [0, 1, 2, 4]
 
 
+class Graphs:
+    """Captured graphs of a width."""
+
+    def __init__(
+        self, runner: Any, *, attn_backend: Any, speculative_num_draft_tokens: int
+    ) -> None:
+        assert attn_backend == speculative_num_draft_tokens, "captured with another's backend"
+        self.width = self.captured_req_width = speculative_num_draft_tokens
+        runner.captured.append(self.width)
+
+
+class ModelRunner:
+    """Has a backend, which is made for the width that SGLang was told last, and graphs."""
+
+    init_new_workspace = False
+
+    def __init__(self, told: list[int], *, graphs: bool) -> None:
+        self.told = told
+        self.captured: list[int] = []
+        self.attn_backend = 4
+        self.decode_cuda_graph_runner: Any = None
+        if graphs:
+            launched = Graphs(self, attn_backend=4, speculative_num_draft_tokens=4)
+            self.decode_cuda_graph_runner = launched
+
+    def _get_attention_backend(self, init_new_workspace: bool) -> int:
+        self.init_new_workspace = init_new_workspace
+        return self.told[-1]
+
+
 class Worker:
     """What SGLang's worker has of what is used."""
 
     draft_token_num = speculative_num_draft_tokens = 4
 
-    def __init__(self) -> None:
+    def __init__(self, told: list[int] | None = None, *, graphs: bool = True) -> None:
         self.server_args = types.SimpleNamespace(speculative_adaptive_config=None)
-        self.model_runner = types.SimpleNamespace(attn_backend=object())
+        self.model_runner: Any = ModelRunner([] if told is None else told, graphs=graphs)
 
     def alloc_memory_pool(self) -> None:
         self._init_preallocated_tensors()
+
+    def init_cuda_graphs(self) -> None: ...
 
     def _init_preallocated_tensors(self) -> None:
         for name in ngram_worker._BUFFERS:
             setattr(self, name, (name, self.draft_token_num))
 
     def forward_batch_generation(self, batch: Any) -> tuple[int, Any]:
-        width = self.draft_token_num
+        width, runner = self.draft_token_num, self.model_runner
         assert all(getattr(self, name) == (name, width) for name in ngram_worker._BUFFERS)
+        assert runner.attn_backend == width
+        assert not runner.captured or runner.decode_cuda_graph_runner.width == width
         return width, batch
 
 
@@ -70,14 +105,21 @@ class Decoding:
     forward_mode = types.SimpleNamespace(is_decode=lambda: True)
 
 
+class Told(list[int]):
+    """Widths that SGLang was told."""
+
+    refused = 0
+    """A width that it does not take."""
+
+
 @pytest.fixture
-def overrides(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Widths that SGLang was told; it refuses 2."""
-    told: list[int] = []
+def overrides(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Where SGLang's configuration and its candidates are asked for."""
+    told = Told()
 
     class Context:
         def override(self, source: str, speculative_num_draft_tokens: int) -> None:
-            if speculative_num_draft_tokens == 2:
+            if speculative_num_draft_tokens == told.refused:
                 raise RuntimeError("refused")
             told.append(speculative_num_draft_tokens)
 
@@ -99,12 +141,21 @@ class Decides:
     def think(self, batch: Any) -> None: ...
 
 
-def test_every_width_has_its_buffers_and_a_refused_one_leaves_the_last(
-    overrides: list[int], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("graphs", [True, False])
+def test_every_width_has_its_buffers_and_graphs_and_a_refused_one_leaves_the_last(
+    overrides: Told, caplog: pytest.LogCaptureFixture, graphs: bool
 ) -> None:
-    worker: Any = Adaptive()
+    worker: Any = Adaptive(overrides, graphs=graphs)
     worker.alloc_memory_pool()
     assert worker.steered_params.candidate_steps == [0, 1, 3]
+    worker.init_cuda_graphs()
+    assert sorted(worker.model_runner.captured) == ([1, 2, 4] if graphs else [])
+    assert sorted(overrides[:-1]) == [1, 2], "the launch's own backend is kept"
+    assert overrides[-1] == 4
+    assert not worker.model_runner.init_new_workspace
+    assert not worker.one_width
+    del overrides[:]
+    overrides.refused = 2
     decides = Decides()
     worker.steered_params.driver = decides
     batch = Decoding()
@@ -116,8 +167,32 @@ def test_every_width_has_its_buffers_and_a_refused_one_leaves_the_last(
     assert [line for line in caplog.messages if "NGRAM stays at K = 0" in line]
 
 
+def test_where_graphs_of_another_width_are_refused_ngram_is_only_watched(
+    overrides: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker: Any = Adaptive(overrides)
+    worker.alloc_memory_pool()
+
+    def out_of_memory(self: ModelRunner, init_new_workspace: bool) -> int:
+        raise MemoryError("planted")
+
+    monkeypatch.setattr(ModelRunner, "_get_attention_backend", out_of_memory)
+    worker.init_cuda_graphs()
+    assert overrides[-1] == 4, "SGLang goes on with the width of the launch"
+    assert worker.forward_batch_generation(Decoding())[0] == 4
+    assert "no NGRAM graphs of another width: MemoryError: planted" in caplog.text
+    scheduler = types.SimpleNamespace(
+        spec_algorithm=types.SimpleNamespace(name="ADAPTIVE_NGRAM", is_ngram=lambda: True),
+        server_args=types.SimpleNamespace(),
+        enable_overlap=False,
+        draft_worker=worker,
+    )
+    support = detect(scheduler, worker.steered_params)
+    assert support.shadow == ("NGRAM with graphs of one width (MemoryError: planted)",)
+
+
 def test_without_buffers_of_other_widths_ngram_runs_as_launched(
-    monkeypatch: pytest.MonkeyPatch, overrides: list[int], caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, overrides: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = Worker._init_preallocated_tensors
 

@@ -245,7 +245,7 @@ def test_a_fault_of_a_hook_never_gets_out(broken: str) -> None:
     driver.before_run(batch)
     # Constants that cannot be read have defaults; a request without a name has no place at all.
     assert (driver.decided_k(1) is None) == (broken == "rid")
-    driver.read(Result([1], 0), batch)
+    driver.read(Result([1], 1), batch)
     driver.read(object(), batch)
     driver.applied(batch)
     driver.applied(object())
@@ -364,12 +364,12 @@ def test_filler_in_place_of_drafts_is_rejected_also_where_it_is_right() -> None:
     """An NGRAM tree without a match is filled up, and costs as much as one of drafts."""
     requests = [Request(f"r{number}", 5, 50) for number in range(4)]
     requests[1].aborted = True
-    result = Result([1, 1, 3, 4], k=3)
+    result = Result([1, 1, 3, 4], tokens=4)
     vars(result)[FOUND] = np.array([0, 2, 2, 1])
     step = RunningStep([request.rid for request in requests])
     capability = Capability(level=Level.UNIFORM, max_draft_tokens=3)
     step.context = context(4, capability, request_ids=step.names)
-    reading = Reading(step, 0.01, 1.0, result, Batch(requests))
+    reading = Reading(step, 0.01, 1.0, result, Batch(requests), lambda tokens: tokens - 1)
     outcome = build_outcome(reading, lambda name, request: 0)
     assert outcome.slots.tolist() == [0, 2, 3]
     assert outcome.verified.tolist() == [3, 3, 3]

@@ -4,6 +4,7 @@
 """
 
 import importlib.metadata
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from adaptive_spec.adapters.sglang import facts
 from adaptive_spec.adapters.sglang.facts import SOURCE
+from adaptive_spec.adapters.sglang.rules import RULES
 from adaptive_spec.adapters.sglang.versions import VERSIONS
 from adaptive_spec.engines.source_facts import AnyOf, Order
 from adaptive_spec.errors import UnsupportedEngineError
@@ -28,6 +30,16 @@ def installed() -> Path:
 
 def test_the_installed_sglang_has_everything(installed: Path) -> None:
     assert [row for row in SOURCE.check_tree(installed).rows if row[-1] != "as expected"] == []
+
+
+def test_files_that_the_rules_give_as_reasons_exist(installed: Path) -> None:
+    named = [file for rule in RULES for file in re.findall(r"\((\w[\w/]+\.py)\)", rule.rule)]
+    assert len(named) >= 6
+    srt = installed / "srt"
+    missing = [
+        name for name in named if not any((srt / p / name).exists() for p in (".", "managers"))
+    ]
+    assert missing == []
 
 
 def test_the_installed_version_is_one_that_was_executed() -> None:
@@ -66,6 +78,8 @@ def test_a_moved_symbol_of_the_base_is_named(copy: Path) -> None:
     ("feature", "file", "old", "new"),
     [
         (facts.STANDALONE, "speculative/standalone_worker_v2.py", "server_args:", "arguments:"),
+        (facts.TREES, "mem_cache/allocation_sizing.py", "speculative_eagle_topk", "eagle_topk"),
+        (facts.NGRAM, "model_executor/runner/decode_cuda_graph_runner.py", "captured_req_", "req_"),
         (facts.NGRAM, "speculative/ngram_worker.py", "def _init_preallocated_", "def _init_"),
         (facts.CONFIDENCE, "speculative/eagle_worker_v2.py", "next_token_logits", "logits"),
         (facts.PLANNING_AHEAD, "managers/scheduler.py", '.to("cpu")', ".cpu_copy()"),

@@ -8,9 +8,9 @@ from benchmarks.judge.arms import GOODPUT, NONE, SGLANG_RULE
 from benchmarks.judge.device import DEVICES
 from benchmarks.judge.real.processes import Group, work_off
 from benchmarks.judge.real.runs import Run, RunKey
-from benchmarks.judge.real.setup import SGLANG, Setup
 from benchmarks.judge.real.traffic import Load
 from benchmarks.judge.real.worker import Task
+from benchmarks.judge.setup import SGLANG, Setup
 
 pytestmark = [pytest.mark.engine, pytest.mark.long]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from records import by_request, outcomes, plans, read, read_settled, settled_status, status
-from samples import PROMPTS, SAMPLES_PER_PROMPT, p_value, p_values, sample
+from samples import COMPARISONS, LEVEL, PROMPTS, SAMPLES_PER_PROMPT, p_value, p_values, sample
 from serving import KMAX, LADDER, PATIENT
 from traffic import SCENARIOS
 
@@ -20,10 +20,6 @@ from adaptive_spec.adapters.sglang.facts import SOURCE
 pytestmark = pytest.mark.engine
 
 CYCLE = {"policy": "recorded_policies:CyclePolicy", "memory_guard": False, "fail_open": PATIENT}
-COMPARISONS = 2
-LEVEL = 1e-3 / COMPARISONS
-"""One false alarm in a thousand runs of the test of sampled output."""
-
 ALGORITHMS = [
     pytest.param("EAGLE", marks=pytest.mark.every_version),
     pytest.param("EAGLE3", marks=pytest.mark.long),

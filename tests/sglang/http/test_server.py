@@ -195,7 +195,7 @@ def test_one_start_line(server: Server) -> None:
         if "adaptive_spec: mode=" in line
     ]
     assert len(lines) == 1
-    for part in ("policy=cycle", "method=ADAPTIVE_NGRAM ", "ladder=0,1,2,3 ", "hooks=8/8"):
+    for part in ("policy=cycle", "method=ADAPTIVE_NGRAM ", "ladder=0,1,2,3 ", "hooks=9/9"):
         assert part in lines[0]
     log = server.log_file.read_text(errors="replace")
     assert "Traceback" not in log

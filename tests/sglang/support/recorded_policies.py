@@ -122,6 +122,19 @@ class CyclePolicy(RecordedPolicy):
         return order[step % len(order)]
 
 
+class TreePolicy(CyclePolicy):
+    """The same; and the KV slots that SGLang reserves for a request's step."""
+
+    name: ClassVar[str] = "tree"
+
+    def choose(self, context: StepContext) -> int:
+        """The next of the cycle."""
+        from sglang.srt.mem_cache.allocation_sizing import get_alloc_len_per_decode
+
+        self._write("reserve", slots=get_alloc_len_per_decode())
+        return super().choose(context)
+
+
 class LargestPolicy(RecordedPolicy):
     """As much as the request may use, so that whatever limits K shows."""
 

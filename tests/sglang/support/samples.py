@@ -9,6 +9,10 @@ from traffic import prompts
 
 SAMPLES_PER_PROMPT = 256
 PROMPTS = 3
+COMPARISONS = 2
+"""Of two sets of completions; see `p_values`."""
+LEVEL = 1e-3 / COMPARISONS
+"""One false alarm in a thousand runs of a test of sampled output."""
 RARE = 20
 """A value seen less often than this in both samples together is counted with the rare ones."""
 

@@ -20,6 +20,8 @@ STAND_IN = HERE.parent / "stand_in"
 ROOT = HERE.parents[2]
 
 KMAX = 3
+PLAIN = {"max_running_requests": 32, "max_total_tokens": 12_000}
+"""Options of the engine without speculation: it never runs out of memory."""
 MAX_TOKENS = 1000
 """Of the KV pool: too few for the longest scenario."""
 LADDER = (0, 1, 2, 3)

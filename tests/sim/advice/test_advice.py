@@ -1,5 +1,6 @@
 """Advice on traces of simulated servers whose costs are known."""
 
+import io
 import itertools
 import os
 import re
@@ -9,12 +10,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from rich.console import Console
 from typer import Typer
 from typer.testing import CliRunner, Result
 
@@ -25,11 +28,11 @@ from adaptive_spec.sim.advice.advice import predict
 from adaptive_spec.sim.advice.memory import memory_cost
 from adaptive_spec.sim.advice.observed import observe
 from adaptive_spec.sim.advice.setups import SetUp
-from adaptive_spec.sim.advice.values import Advice, Fleet
-from adaptive_spec.sim.advice.verdict import decide
+from adaptive_spec.sim.advice.values import Advice, Estimate, Fleet
+from adaptive_spec.sim.advice.verdict import decide, measured_said
 from adaptive_spec.sim.advice.worlds import World, halves, recorded_world
 from adaptive_spec.sim.commands.advice_page import advice_page
-from adaptive_spec.sim.commands.advice_screen import by_clients
+from adaptive_spec.sim.commands.advice_screen import by_clients, print_advice
 from adaptive_spec.sim.commands.advise import advise
 from adaptive_spec.sim.drafters.registry import drafter as find_drafter
 from adaptive_spec.sim.engine.loop import Engine
@@ -326,12 +329,36 @@ def test_fewer_accepted_drafts_and_more_load_lower_every_gain(found):
     assert fewer.ours < now["goodput"]
 
 
+@pytest.mark.parametrize(("half", "more"), [(0.04, "3.0 h more"), (0.03, "75 min more")])
+def test_twice_the_precision_takes_four_times_the_traffic(found, half, more):
+    """An hour was recorded; ± 2 % are wanted."""
+    over = msgspec.structs.replace(found.over_native, value=1.0, low=1.0 - half, high=1.0 + half)
+    seen = msgspec.structs.replace(found, over_native=over, seconds=3600.0)
+    assert more in dict(decide(seen, Fleet(), "", 2).answers)["Sure?"]
+
+
 def test_a_fleet_turns_the_gain_into_gpus_and_money(found):
     verdict = decide(found, Fleet(gpus=10, gpu_hour_price=2.0), "", 2)
     gain = next(each.gain for each in found.predictions if each.name == verdict.recommended[0])
     saved = 10 * (1 - 1 / gain)
     assert f"{saved:.1f} of 10 GPUs fewer" in dict(verdict.answers)["GPU time"]
     assert f"{saved * 2.0 * 730:,.0f} a month" in dict(verdict.answers)["GPU time"]
+
+
+@pytest.mark.parametrize("gain", [1.0, 2.0])
+def test_what_blocks_have_measured_comes_first_and_holds_against_a_prediction(found, gain):
+    predicted = found.over_runs["goodput"].value
+    around = Estimate(gain * predicted, 0.99 * gain * predicted, 1.01 * gain * predicted)
+    advice = msgspec.structs.replace(found, measured=around, measured_blocks=40)
+    said = measured_said(advice)
+    assert "in 40 audit blocks of this trace; predicted " in said
+    assert ("they disagree, and what is measured holds" in said) == (gain > 1.0)
+    console = Console(width=200, file=io.StringIO())
+    print_advice(advice, console)
+    printed = console.file.getvalue()
+    assert printed.index(said[:20]) < printed.index("Worth it?")
+    assert said in unescape(advice_page(advice))
+    assert not measured_said(found)
 
 
 def test_the_answer_names_what_changes_for_a_server_that_runs_its_kmax(found):

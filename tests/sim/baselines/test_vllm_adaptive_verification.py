@@ -9,6 +9,7 @@ from adaptive_spec import Capability, Level
 from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.baselines.engines.vllm_adaptive_verification import profiled_curves
+from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 
 from .baseline_support import KMAX, context, dear_tokens, finished, make, simulated
 
@@ -78,3 +79,25 @@ def test_in_a_run_it_accepts_more_per_verified_draft_than_a_fixed_k() -> None:
     assert adaptive.mean_k < 0.8 * fixed.mean_k
     assert adaptive.accepted_per_step > 0.75 * fixed.accepted_per_step
     assert adaptive.throughput_tok_s > 1.05 * fixed.throughput_tok_s
+
+
+def test_equal_survivals_go_to_shallow_positions_then_early_requests() -> None:
+    survival = np.ones((3, 4))
+    full = np.full(3, 4)
+    ranked = [most_likely(survival, full, budget).tolist() for budget in (0, 1, 2, 3, 4, 8, 99)]
+    assert ranked == [[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1], [2, 1, 1], [3, 3, 2], [4, 4, 4]]
+
+
+def test_a_drafts_place_does_not_depend_on_deeper_ones_of_its_request() -> None:
+    random = np.random.default_rng(8)
+    for _ in range(300):
+        acceptance = np.round(random.random((3, 4)), 1)
+        other = acceptance.copy()
+        row, changed = int(random.integers(3)), int(random.integers(1, 4))
+        other[row, changed:] = np.round(random.random(4 - changed), 1)
+        budget, available = int(random.integers(13)), random.integers(0, 5, 3)
+        one, two = (
+            most_likely(survival_of(world), available, min(budget, int(available.sum())))[row]
+            for world in (acceptance, other)
+        )
+        assert min(one, changed) == min(two, changed)

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.policies.regression.features import REQUEST_FEATURES
-from adaptive_spec.policies.regression.model_file import HeadEvaluator, LogisticHead, default_model
+from adaptive_spec.policies.regression import load_model
 from adaptive_spec.sim.fit.calibration import (
     Calibration,
     calibration_by_position,
     calibration_error,
     ranking_quality,
 )
-from adaptive_spec.sim.fit.fitting import fit_head, fit_sources, fit_steps
+from adaptive_spec.sim.fit.fitting import fit_head, fit_sources, fit_steps, predict
 from adaptive_spec.sim.fit.sources import Steps, joined
 from adaptive_spec.sim.fit.table import average_hazards, observed_drafts
 
@@ -54,13 +53,7 @@ def recorded(
         request=request,
         verified=k,
         accepted=np.minimum(hits.cumprod(axis=1).sum(axis=1), k),
-        temperature=np.zeros(len(request)),
-        context=np.full(len(request), np.nan),
-        load=np.full(len(request), np.nan),
-        task=np.zeros(len(request), dtype=np.int64),
-        labels=("code",),
         confidence=shown,
-        entropy=np.full_like(shown, np.nan),
     )
 
 
@@ -70,7 +63,7 @@ def recorded(
 def test_drafts_are_observed_up_to_the_first_rejection_within_k() -> None:
     steps = recorded(1, 4)
     steps = replace(steps, verified=np.array([3, 3, 0, 2]), accepted=np.array([3, 1, 0, 0]))
-    drafts = observed_drafts(steps, np.array([0.5]), np.full(2, np.nan))
+    drafts = observed_drafts(steps, [0.5])
     assert drafts.position.tolist() == [0, 1, 2, 0, 1, 0]
     assert drafts.accepted.tolist() == [1, 1, 1, 1, 0, 0]
 
@@ -85,15 +78,15 @@ def test_hazards_are_those_of_the_drafter_whatever_k_cut_off() -> None:
 
 def test_history_is_what_was_known_before_the_step() -> None:
     steps = recorded(5, 30, spread=1.5)
-    drafts = observed_drafts(steps, TRUE_HAZARDS, np.full(2, np.nan))
+    drafts = observed_drafts(steps, TRUE_HAZARDS.tolist())
     first = np.concatenate([[True], drafts.request[1:] != drafts.request[:-1]])
-    assert not drafts.columns["history"][first].any()
-    assert drafts.columns["history"][~first].any()
+    assert not drafts.history[first].any()
+    assert drafts.history[~first].any()
     changed = replace(steps, accepted=np.where(np.arange(150) % 30 == 29, 0, steps.accepted))
-    again = observed_drafts(changed, TRUE_HAZARDS, np.full(2, np.nan))
+    again = observed_drafts(changed, TRUE_HAZARDS.tolist())
     for request in range(5):
-        one = drafts.columns["history"][drafts.request == request]
-        other = again.columns["history"][again.request == request]
+        one = drafts.history[drafts.request == request]
+        other = again.history[again.request == request]
         shared = min(len(one), len(other))
         assert (one[:shared] == other[:shared]).all()
 
@@ -114,13 +107,12 @@ def test_what_is_exported_predicts_what_scikit_learn_predicts(
             return super().fit(x, y)
 
     monkeypatch.setattr(sklearn.linear_model, "LogisticRegression", Kept)
-    steps = recorded(40, 30, spread=1.0)
-    drafts = observed_drafts(steps, average_hazards(steps, 4), np.full(2, np.nan))
-    head = fit_head(drafts, list(REQUEST_FEATURES), 4)
-    theirs = kept[0].decision_function(kept[1])
-    logits = HeadEvaluator(head, 4).logits(drafts.columns, len(drafts.position))
-    ours = logits[drafts.position, np.arange(len(drafts.position))]
-    assert ours == pytest.approx(theirs, abs=1e-3), "six digits are kept"
+    steps = recorded(40, 30, spread=1.0, confident=True)
+    drafts = observed_drafts(steps, average_hazards(steps, 4))
+    for confidence in (False, True):
+        head = fit_head(drafts, 4, confidence=confidence)
+        theirs = kept[-2].predict_proba(kept[-1])[:, 1]
+        assert predict(head, drafts) == pytest.approx(theirs, abs=1e-3), "six digits are kept"
 
 
 def test_it_finds_requests_that_differ_and_is_calibrated_on_others() -> None:
@@ -138,9 +130,7 @@ def test_it_finds_requests_that_differ_and_is_calibrated_on_others() -> None:
 def test_k_that_follows_acceptance_does_not_bias_a_position() -> None:
     """Only good requests verify positions 2 to 4; history tells that they are good."""
     model = fit_steps(recorded(300, spread=1.0, k_follows=True, seed=3), held_out=0.3)
-    assert isinstance(model.history, LogisticHead)
-    columns = {"history": np.array([0.0]), "recent": np.array([0.0])}
-    logit = float(HeadEvaluator(model.history, 2).logits(columns, 1)[1, 0])
+    logit = model.history.intercepts[1]
     raw = float(np.log(model.average[1] / (1 - model.average[1])))
     true = float(np.log(0.6 / 0.4))
     assert abs(logit - true) < abs(raw - true)
@@ -148,12 +138,8 @@ def test_k_that_follows_acceptance_does_not_bias_a_position() -> None:
 
 def test_draft_confidence_is_fitted_where_it_was_recorded() -> None:
     model = fit_steps(recorded(100, confident=True), held_out=0.3)
-    assert isinstance(model.drafts, LogisticHead)
-    names = [feature.name for feature in model.drafts.features]
-    assert "confidence" in names
-    weight = model.drafts.weights[names.index("confidence")]
-    scale = model.drafts.features[names.index("confidence")].scale
-    assert weight / scale == pytest.approx(1.0, abs=0.15)
+    assert model.drafts is not None
+    assert model.drafts.confidence == pytest.approx(1.0, abs=0.15)
     found = msgspec.convert(model.calibration, Calibration)
     assert (found.drafts[0].auc or 0) > (found.history_there[0].auc or 1) + 0.1
     assert fit_steps(recorded(60), held_out=0.3).drafts is None
@@ -164,15 +150,13 @@ def test_the_same_seed_fits_the_same_model() -> None:
     assert models[0] == models[1]
 
 
-def test_task_labels_are_used_only_when_asked_for() -> None:
-    easy, hard = recorded(40, spread=0.3), recorded(40, spread=0.3, seed=1)
-    hard = replace(hard, accepted=np.minimum(hard.accepted, 1), labels=("prose",))
-    both = joined([easy, hard])
-    assert both.labels == ("code", "prose")
+def test_tables_are_joined_and_their_requests_numbered_on() -> None:
+    short = recorded(40, confident=True)
+    short = replace(short, confidence=short.confidence[:, :2])
+    both = joined([recorded(40), short])
     assert both.requests == 80
-    assert fit_steps(both, held_out=0.3).tasks == {}
-    tasks = fit_steps(both, held_out=0.3, use_tasks=True).tasks
-    assert tasks["code"] > tasks["prose"]
+    assert both.confidence.shape == (3200, 4)
+    assert both.of_requests(np.arange(40, 80)).verified.tolist() == short.verified.tolist()
 
 
 @pytest.mark.parametrize(
@@ -225,7 +209,8 @@ def test_calibration_is_told_for_each_position() -> None:
 @pytest.mark.long
 def test_the_shipped_model_is_what_our_own_records_give(data: Path) -> None:
     sources = sorted((data / "own").glob("*.npz"))
-    shipped, fitted = default_model(), fit_sources(sources, name="default")
+    shipped = load_model(Path(__file__).parents[3] / "policies" / "regression_model.json")
+    fitted = fit_sources(sources, name="default")
     assert shipped.average == pytest.approx(fitted.average, abs=1e-4)
     assert shipped.calibration is not None
     assert fitted.calibration is not None

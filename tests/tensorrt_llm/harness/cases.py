@@ -95,7 +95,6 @@ def run_case(case: Case) -> Result:
     os.environ.pop("TLLM_ADAPTIVE_SPEC", None)
     settings = {
         "policy": case.policy or "static",
-        "kernel": "numpy",
         "fail_open": {"max_decision_ms": 1e6},
     }
     if case.mode in ("shadow", "on"):

@@ -31,7 +31,7 @@ RANDOM: dict[str, Any] = {
     "fail_open": PATIENT,
 }
 """K per request, and depth, change at every step."""
-GOODPUT: dict[str, Any] = {"policy": "goodput", "kernel": "numpy", "fail_open": PATIENT}
+GOODPUT: dict[str, Any] = {"policy": "goodput", "fail_open": PATIENT}
 STATIC = GOODPUT | {"policy": "static", "options": {"k": KMAX}}
 
 

@@ -98,7 +98,7 @@ def learn(engine: Engine, temperature: float) -> None:
 
 @contextmanager
 def fake_step_times(
-    engine: Engine, base_ms: float = 8.0, token_ms: float = 0.02, pass_ms: float = 0.4
+    engine: Engine, base_ms: float = 8.0, token_ms: float = 0.016, pass_ms: float = 0.4
 ) -> Iterator[None]:
     """What the policy is told steps took, so that it decides the same on every machine.
 

@@ -1,1 +1,0 @@
-"""Policy with hazards fitted offline; `adaptive-spec fit` writes the model file."""

@@ -1,1 +1,0 @@
-"""Parts of `goodput2` that are asked only where an engine, an option or a request needs them."""

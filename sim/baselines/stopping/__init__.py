@@ -1,1 +1,0 @@
-"""Rules for how far each request drafts, from single-stream decoders and look-ups."""

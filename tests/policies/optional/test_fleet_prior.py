@@ -1,0 +1,211 @@
+"""Observations of replicas add up, and count less where replicas differ or are of another kind."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+from adaptive_spec.errors import PolicyError
+from adaptive_spec.policies.acceptance import Acceptance
+from adaptive_spec.policies.gaussian import saved_gaussian
+from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
+from adaptive_spec.policies.optional.fleet_prior import (
+    check_prior,
+    observed,
+    pooled,
+    pooled_acceptance,
+    pooled_step_times,
+)
+from adaptive_spec.policies.step_times import StepTimes
+from adaptive_spec.policy import Peer
+from adaptive_spec.step import Capability, Level
+from adaptive_spec.testing.fake_engine import KMAX, FakeEngine
+
+FULL = Capability(level=Level.FULL, max_draft_tokens=KMAX)
+
+
+def regression(random: np.random.Generator, mean, covariance, x, y):
+    """Posterior of y = x c + N(0, 1)."""
+    prior = np.linalg.inv(covariance)
+    after = np.linalg.inv(prior + x.T @ x)
+    return after @ (prior @ mean + x.T @ y), after
+
+
+def test_replicas_that_began_differently_add_up_to_one_that_saw_all() -> None:
+    random = np.random.default_rng(1)
+    size, mean, covariance = 4, np.ones(4), np.eye(4) + 0.5
+    x, c = random.normal(size=(300, size)), random.normal(size=size)
+    y = x @ c + random.normal(size=300)
+    root = np.linalg.cholesky(covariance)
+    began = (mean, covariance), (np.full(size, -2.0), 3.0 * np.eye(size)), (c, 0.1 * np.eye(size))
+    precision, vector = np.eye(size), np.zeros(size)
+    for number, prior in enumerate(began):
+        part = slice(100 * number, 100 * (number + 1))
+        # Units of a replica are its own: here half of the common ones.
+        own = [(2.0 * m, 4.0 * p) for m, p in (regression(random, *prior, x[part], y[part]), prior)]
+        each = observed(saved_gaussian(*own[0], *own[1]), mean, root, 0.0, scale=0.5)
+        precision, vector = precision + each.precision, vector + each.vector
+    together = mean + root @ np.linalg.solve(precision, vector)
+    expected, spread = regression(random, mean, covariance, x, y)
+    np.testing.assert_allclose(together, expected, atol=1e-9)
+    np.testing.assert_allclose(root @ np.linalg.inv(precision) @ root.T, spread, atol=1e-9)
+
+
+def test_a_belief_that_only_drifted_has_observed_nothing() -> None:
+    prior = np.zeros(3), np.eye(3)
+    belief = saved_gaussian(np.full(3, 2.0), 0.6 * np.eye(3), *prior)
+    found = observed(belief, prior[0], np.eye(3), 0.0)
+    assert not found.precision.any()
+    assert not found.vector.any()
+
+
+def fleet_of(centres: list[float], sure: float = 400.0, doubt: float = 0.0):
+    """Mean and variance of the belief of one more replica, by what each has found."""
+    found = [
+        observed(
+            saved_gaussian(np.array([each]), np.array([[1.0 / sure]]), np.zeros(1), np.eye(1)),
+            np.zeros(1),
+            np.eye(1),
+            doubt,
+        )
+        for each in centres
+    ]
+    mean, covariance = pooled(found, np.zeros(1), np.eye(1), 0.01 * 2.0 ** np.arange(8))
+    return float(mean[0]), float(covariance[0, 0])
+
+
+def test_replicas_that_differ_widen_what_they_say() -> None:
+    mean, alike = fleet_of([0.8] * 6)
+    assert mean == pytest.approx(0.8, abs=0.02)
+    assert alike < 0.04
+    centre, apart = fleet_of([-0.7, -0.1, 0.5, 1.1, 1.7, 2.3])
+    assert centre == pytest.approx(0.8, abs=0.25)
+    assert apart > 10.0 * alike
+
+
+def test_a_replica_alone_or_in_doubt_says_less() -> None:
+    many, one = fleet_of([0.8] * 8), fleet_of([0.8])
+    assert one[1] > 2.0 * many[1]
+    doubted = fleet_of([0.8] * 8, doubt=1.0)
+    assert doubted[1] > 2.0 * many[1]
+    assert doubted[0] < many[0]
+
+
+def test_no_replica_outweighs_the_others_however_sure_it_is() -> None:
+    honest, lied_to = fleet_of([0.5] * 7), fleet_of([0.5] * 7 + [-40.0], sure=1e8)
+    assert abs(lied_to[0] - honest[0]) < 6.0
+    assert lied_to[1] > 0.5  # one sees that something is wrong
+
+
+def served(policy: GoodputPolicy, steps: int, seed: int = 9) -> GoodputPolicy:
+    """The policy after some steps of a server whose requests are drawn by the seed."""
+    engine = FakeEngine(FULL)
+    engine._random = np.random.default_rng(seed)
+    engine.run(policy, steps)
+    return policy
+
+
+def state_after(steps: int, seed: int) -> dict:
+    """State that a replica has learned."""
+    policy = served(GoodputPolicy(GoodputOptions(), seed=seed), steps, seed)
+    return msgspec.json.decode(msgspec.json.encode(policy.state()))
+
+
+@pytest.fixture(scope="module")
+def states() -> list[dict]:
+    return [state_after(400, seed) for seed in range(4)]
+
+
+def joined(peers: list[Peer]) -> tuple[GoodputPolicy, list[str]]:
+    policy = GoodputPolicy(GoodputOptions(), seed=9)
+    refused = policy.join_fleet(peers, FULL)
+    return served(policy, 1), refused
+
+
+def test_a_new_replica_believes_what_the_others_do(states: list[dict]) -> None:
+    policy, refused = joined([Peer(name=str(n), state=each) for n, each in enumerate(states)])
+    assert not refused
+    found = policy.acceptance.mean
+    each = np.array([state["acceptance"]["positions"]["mean"] for state in states])
+    assert (each.min(axis=0) - 0.3 < found).all()
+    assert (found < each.max(axis=0) + 0.3).all()
+    units = [state["step_times"]["unit"] for state in states]
+    assert min(units) * 0.5 < policy.times.scale < max(units) * 2.0
+    alone = served(GoodputPolicy(GoodputOptions(), seed=9), 1)
+    assert policy.acceptance.covariance[0, 0] < 0.5 * alone.acceptance.covariance[0, 0]
+    # K that the others have timed need no trial.
+    assert policy.times.steps_at(3).sum() >= alone.times.steps_at(3).sum()
+
+
+def test_another_device_tells_of_acceptance_alone(states: list[dict]) -> None:
+    peers = [Peer(name="a", state=each, doubt=0.1, alike=False) for each in states]
+    policy, _ = joined(peers)
+    assert abs(policy.acceptance.mean - policy.acceptance.prior_mean).max() > 0.1
+    alone = served(GoodputPolicy(GoodputOptions(), seed=9), 1)
+    np.testing.assert_array_equal(policy.times.mean, alone.times.mean)
+
+
+def test_a_replica_that_learned_nothing_of_its_own_adds_nothing(states: list[dict]) -> None:
+    """It would else hand on what it has from the others as if it had seen it, too."""
+    base = Acceptance(KMAX)
+    began = pooled_acceptance(
+        [(GoodputPolicy(GoodputOptions())._checked(each).acceptance, 0.0) for each in states], base
+    )
+    heir = Acceptance(KMAX)
+    heir.restore(began)
+    seen = observed(heir.saved().positions, base.prior_mean, np.linalg.cholesky(base.prior), 0.0)
+    assert not seen.precision.any()
+    times = StepTimes(FULL)
+    checked = [GoodputPolicy(GoodputOptions())._checked(each).step_times for each in states]
+    times.restore(pooled_step_times([(each, 0.0) for each in checked if each], StepTimes(FULL)))
+    saved = times.saved()
+    assert saved is not None
+    assert saved.parts.mean == saved.parts.prior_mean
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("schema",), 1, "schema 1"),
+        (("acceptance", "positions", "covariance"), [[1.0] * KMAX] * KMAX, "singular|positive"),
+        (("acceptance", "positions", "prior_covariance"), [[1.0] * KMAX] * KMAX, "singular"),
+        (("acceptance", "positions", "prior_mean"), [math.inf] * KMAX, "finite"),
+        (("acceptance", "weight"), 1e9, "weight"),
+        (("step_times", "unit"), -1.0, "unit"),
+        (("step_times", "timed"), {"3": [1.0]}, "Kmax"),
+        (("step_times", "timed"), {"x" * 9: [1.0] * (KMAX + 1)}, "timed"),
+        (("acceptance",), None, "acceptance"),
+    ],
+)
+def test_a_damaged_state_is_left_out_by_one_line(
+    states: list[dict], place: tuple[str, ...], value: object, said: str
+) -> None:
+    damaged = msgspec.json.decode(msgspec.json.encode(states[0]))
+    inner = damaged
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    peers = [Peer(name="bad", state=damaged), Peer(name="good", state=states[1])]
+    policy, refused = joined(peers)
+    without, _ = joined(peers[1:])
+    if place[-1] != "covariance":  # a belief may be sure of a sum: no error
+        [line] = refused
+        assert line.startswith("bad: ")
+        assert "\n" not in line
+        np.testing.assert_array_equal(policy.acceptance.mean, without.acceptance.mean)
+
+
+def test_another_kmax_is_left_out(states: list[dict]) -> None:
+    policy = GoodputPolicy(GoodputOptions())
+    [line] = policy.join_fleet(
+        [Peer(name="a", state=states[0])], Capability(level=Level.FULL, max_draft_tokens=2)
+    )
+    assert line == "a: of Kmax 5, the engine's is 2"
+    assert not policy.state()
+
+
+def test_a_singular_prior_cannot_be_subtracted() -> None:
+    belief = saved_gaussian(np.zeros(2), np.eye(2), np.zeros(2), np.ones((2, 2)))
+    with pytest.raises(PolicyError, match="singular"):
+        check_prior(belief)

@@ -1,0 +1,603 @@
+"""`goodput` in closed loops: near the best fixed K, within the contract, and restorable."""
+
+import copy
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptive_spec import Capability, Level, Mode, PolicyError, check_policy
+from adaptive_spec.controller.plan_validation import plan_fault
+from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
+from adaptive_spec.testing import finished_step
+from adaptive_spec.testing.fake_engine import FakeEngine
+from adaptive_spec.testing.noninterference import check_noninterference
+from tests import steps as made
+from tests.policies.closed_loop import GPU, LAPTOP, alike, mixed, run
+from tests.refused import refused
+
+KMAX = 6
+
+
+def goodput(seed: int = 1, **options: Any) -> GoodputPolicy:
+    return GoodputPolicy(GoodputOptions(**options), seed=seed)
+
+
+class Recorded:
+    """A policy, and what each of its steps would bring on average with hazards that are known."""
+
+    def __init__(self, policy: Any, machine: Any, hazard: float, warmup: int) -> None:
+        self.policy, self.observe, self.forget = policy, policy.observe, policy.forget
+        self._machine, self._warmup, self._known = machine, warmup, set()
+        # Expected tokens with 0, 1, ... drafts.
+        self._tokens = np.cumsum(hazard ** np.arange(KMAX + 1))
+        self.plans: list[Any] = []
+        self.reached, self.fixed = np.zeros(2), np.zeros((KMAX + 1, 2))
+
+    def plan(self, context: Any) -> Any:
+        plan = self.policy.plan(context)
+        self.plans.append(plan)
+        if len(self.plans) > self._warmup:
+            old = np.array([name in self._known for name in context.request_ids])
+            self.reached += self._step(context, plan.verify, plan.draft_depth)
+            for k in range(KMAX + 1):
+                verify = np.where(old, np.minimum(context.draft_possible, k), 0)
+                self.fixed[k] += self._step(context, verify, k)
+        self._known = set(context.request_ids)
+        return plan
+
+    def _step(self, context: Any, verify: Any, depth: int) -> Any:
+        batch, total = context.batch_size, int(context.context_tokens.sum())
+        seconds = self._machine.seconds(batch + int(verify.sum()), batch, max(depth, 1), total)
+        return np.array([self._tokens[verify].sum(), seconds])
+
+    @property
+    def ratio(self) -> float:
+        """Expected tokens per second over those of the best fixed K."""
+        tokens, seconds = self.fixed.T
+        return float(self.reached[0] / self.reached[1] / (tokens / seconds).max())
+
+
+def loop(hazard: Any, concurrency: int, machine: Any, steps: int = 400, **more: Any):
+    kind = alike(hazard) if isinstance(hazard, float) else hazard
+    return (
+        dict(
+            concurrency=concurrency,
+            machine=machine,
+            steps=steps,
+            hazards=lambda random: kind(random)[:KMAX],
+        )
+        | more
+    )
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "machine", "hazard"),
+    [(1, GPU, 0.8), (16, LAPTOP, 0.9), (16, GPU, 0.7), (64, GPU, 0.5)],
+    ids=["1", "16 laptop", "16", "64"],
+)
+def test_it_reaches_the_best_fixed_k(concurrency: int, machine: Any, hazard: float) -> None:
+    """In expectation, so that luck plays no part; after 300 steps. Found: .995 to 1.00."""
+    policy = Recorded(goodput(), machine, hazard, warmup=300)
+    run(policy, **loop(hazard, concurrency, machine, steps=600))
+    assert policy.ratio >= 0.97
+
+
+def test_a_machine_whose_tokens_are_dear_from_the_first_gets_its_best_k() -> None:
+    """A CPU: 3.5 ms by token, 55 ms besides. K = 1 is 9 % better than K = 0, which runs for ever.
+
+    Found: .922 with each of six seeds. T(K = 1) is believed to be 35 to 46 % too high.
+    """
+    policy = Recorded(goodput(), LAPTOP, 0.6, warmup=300)
+    run(policy, **loop(0.6, 16, LAPTOP, steps=600))
+    assert policy.ratio >= 0.97
+
+
+def test_unlike_requests_get_k_of_their_own() -> None:
+    policy = Recorded(goodput(), GPU, 0.5, warmup=300)
+    run(policy, **loop(mixed, 64, GPU, steps=450))
+    assert np.mean([len(set(plan.verify.tolist())) > 2 for plan in policy.plans[300:]]) > 0.9
+
+
+@pytest.mark.parametrize(("concurrency", "machine"), [(16, LAPTOP), (64, GPU)])
+def test_k_is_0_where_no_draft_pays(concurrency: int, machine: Any) -> None:
+    reached = run(goodput(), warmup=200, **loop(0.03, concurrency, machine, steps=200))
+    assert reached.off_fraction > 0.9
+
+
+def test_few_steps_measure_at_a_constant_load() -> None:
+    """After 1,000 steps 0 to 3.4 % of 18 runs measure, 0.8 % in the mean; 6 % here at 16."""
+    shares = []
+    for concurrency in (1, 16, 64):
+        policy = Recorded(goodput(), GPU, 0.6, warmup=10**9)
+        run(policy, **loop(0.6, concurrency, GPU, steps=1300))
+        shares.append(np.mean([plan.measures for plan in policy.plans[1000:]]))
+    assert np.mean(shares) <= 0.03, shares
+    assert max(shares) <= 0.07, shares
+
+
+def test_tokens_and_seconds_of_a_planned_step_are_predicted() -> None:
+    """A plan says what it expects; found within 3 % in the mean."""
+    policy = Recorded(goodput(), GPU, 0.7, warmup=10**9)
+    seen: list[Any] = []
+    observe = policy.observe
+    policy.observe = lambda step: (seen.append(step), observe(step))
+    run(policy, **loop(0.7, 16, GPU, steps=400, noise=0.02))
+    kept = [each for each in seen[200:] if not math.isnan(each.plan.predicted_seconds)]
+    assert len(kept) > 100
+    for predicted, real in (
+        ([e.plan.predicted_tokens for e in kept], [e.outcome.emitted.sum() for e in kept]),
+        ([e.plan.predicted_seconds for e in kept], [e.outcome.seconds for e in kept]),
+    ):
+        assert np.median(np.array(predicted) / real) == pytest.approx(1.0, abs=0.05)
+
+
+# ------------------------------------------------------------------ contract
+
+
+def test_it_keeps_the_contract_as_a_third_party_would_check_it() -> None:
+    report = check_policy(lambda seed: goodput(seed))
+    assert not report.exempt
+    assert report.decided_by_signal > 0
+
+
+@pytest.mark.parametrize(
+    "capability",
+    [
+        Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(0, 2, 5)),
+        Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(1, 4)),
+        Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(5,), cold_off=True),
+        Capability(level=Level.VERIFY, max_draft_tokens=5, token_buckets=(4, 16, 24)),
+        Capability(level=Level.VERIFY, max_draft_tokens=5, ragged_penalty=0.05),
+        Capability(level=Level.FULL, max_draft_tokens=5, off_pass=False, cold_off=True),
+        Capability(level=Level.FULL, max_draft_tokens=5, depth_follows=False),
+        Capability(level=Level.FULL, max_draft_tokens=1),
+    ],
+    ids=str,
+)
+def test_every_plan_can_run(capability: Capability) -> None:
+    policy, random = goodput(), np.random.default_rng(2)
+    kmax = capability.max_draft_tokens
+    values, measured = set(), 0
+    for number in range(160):
+        batch = int(random.integers(1, 20))
+        uneven = capability.level is not Level.UNIFORM
+        available = random.integers(0, kmax + 1, batch) if uneven else kmax
+        context = made.context(
+            batch,
+            capability,
+            step=number,
+            draft_available=available,
+            now=0.01 * number,
+            context_tokens=100,
+        )
+        plan = policy.plan(context)
+        assert not plan_fault(plan, context), plan_fault(plan, context)
+        assert (plan.verify <= context.draft_available).all()
+        assert (plan.verify >= 0).all()
+        if capability.level is Level.UNIFORM:
+            assert set(plan.verify.tolist()) <= set(capability.uniform_values)
+            assert plan.draft_depth in capability.uniform_values
+            assert len(set(plan.verify.tolist())) == 1
+        values |= set(plan.verify.tolist())
+        measured += plan.measures
+        seconds = 0.01 + 1e-4 * int(plan.verify.sum()) + 1e-3 * plan.draft_depth
+        accepted = np.minimum(plan.verify, random.integers(0, kmax + 1, batch))
+        outcome = made.outcome(
+            context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
+        )
+        policy.observe(finished_step(context, plan, outcome))
+    if len(capability.uniform_values) > 1:
+        assert len(values) > 1
+    assert capability.level is not Level.UNIFORM or measured <= 80
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_k_does_not_look_ahead(level: Level) -> None:
+    plain = Capability(level=level, max_draft_tokens=5, token_buckets=(4, 8, 16, 24))
+    if level is Level.UNIFORM:
+        plain = Capability(level=level, max_draft_tokens=5, ladder=(0, 1, 3, 5))
+    assert check_noninterference(goodput(), plain).rounds > 0
+
+
+def test_a_draft_that_is_sure_is_admitted_before_one_that_is_not() -> None:
+    """Learned from outcomes; without the option, confidence changes nothing."""
+    differs = {}
+    for use in (True, False):
+        policy, random = goodput(confidence=use), np.random.default_rng(0)
+        engine = Capability(level=Level.FULL, max_draft_tokens=4)
+        more = []
+        for number in range(250):
+            sure = random.random((16, 4)) < 0.5
+            confidence = np.where(sure, 0.95, 0.3)
+            context = made.context(16, engine, step=number, confidence=confidence)
+            plan = policy.plan(context)
+            hits = random.random((16, 4)) < np.where(sure, 0.95, 0.2)
+            accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+            seconds = 0.01 + 2e-4 * int(plan.verify.sum()) + 5e-4 * max(plan.draft_depth, 1)
+            outcome = made.outcome(
+                context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
+            )
+            policy.observe(finished_step(context, plan, outcome))
+            if number > 150 and not plan.measures and plan.verify.any():
+                first = sure[:, 0]
+                more.append(plan.verify[first].mean() - plan.verify[~first].mean())
+        differs[use] = np.mean(more)
+    assert differs[True] > 0.8, differs
+    assert abs(differs[False]) < 0.3, differs
+
+
+def test_padding_is_filled_with_drafts_that_are_at_hand() -> None:
+    engine = Capability(level=Level.VERIFY, max_draft_tokens=4, token_buckets=(8, 16, 24, 40))
+    policy = goodput()
+    context = made.context(8, engine, draft_available=[4, 4, 4, 4, 0, 4, 4, 4])
+    verify = np.array([3, 4, 2, 1, 0, 0, 0, 0])
+    filled = policy._filled(context, verify)  # 18 tokens run as 24: six more fit
+    assert int(filled.sum()) == 16
+    assert (filled >= verify).all()
+    assert (filled <= verify + 1).all()
+    assert (filled <= context.draft_available).all()
+    assert verify.sum() == 10
+    assert policy._filled(context, 0 * verify).sum() == 0
+    full = np.array([2, 2, 2, 2, 0, 0, 0, 0])
+    assert policy._filled(context, full).tolist() == full.tolist()
+    policy.plan(context)
+    asked = []
+    policy._filled = lambda _, verify: asked.append(verify) or verify
+    policy.plan(made.context(8, engine, step=1))
+    assert asked
+
+
+def test_decisions_do_not_depend_on_names_or_on_the_order_of_dicts() -> None:
+    """A state read from JSON with its keys in another order plans the same."""
+    policy = trained()
+    state = json.loads(json.dumps(policy.state()))
+    turned = reversed_keys(state)
+    assert list(turned) != list(state)
+    plans = []
+    for each in (state, turned):
+        fresh = goodput()
+        fresh.restore(each)
+        plans.append(planned(fresh))
+    assert plans[0] == plans[1]
+
+
+def reversed_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: reversed_keys(value[key]) for key in reversed(value)}
+    return value
+
+
+def test_what_opted_out_requests_emit_does_not_dilute_the_gain_of_the_others() -> None:
+    """One of eight emits five tokens a step; that step takes 1.5 times the one without drafts."""
+    policy, out = goodput(), np.arange(8) > 0
+    engine = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
+    possible = np.where(out, 0, 4)
+    for number in range(80):
+        k = 4 if number % 2 else 0
+        context = made.context(
+            8, engine, step=number, opted_out=out, draft_possible=possible, draft_available=possible
+        )
+        verify = np.where(out, 0, k)
+        plan = policy.plan(context)
+        seconds = 0.010 if not k else 0.015
+        outcome = made.outcome(context, verify, verify, draft_depth=max(k, 1), seconds=seconds)
+        policy.observe(finished_step(context, plan, outcome))
+    assert policy.switch.lost < 0.0
+    assert not policy.switch.cold
+
+
+def test_seconds_that_a_step_costs_besides_make_drafting_deeper() -> None:
+    """Fifty milliseconds come whatever is drafted: of each step more is worth verifying."""
+    policy = trained(200)
+    ks = []
+    for shared in (0.0, 0.05):
+        policy._trial = None
+        context = made.context(
+            capability=KMAX, slots=np.arange(1000, 1064), step=1, shared_seconds=shared
+        )
+        ks.append(policy.plan(context).verify.mean())
+    assert ks[1] > ks[0] + 0.5, ks
+
+
+def test_an_opted_out_request_is_no_loss_and_gets_no_drafts() -> None:
+    reached = run(goodput(), warmup=100, opted_out=8, **loop(0.8, 16, GPU, steps=100))
+    alone = run(goodput(), warmup=100, **loop(0.8, 16, GPU, steps=100))
+    assert reached.mean_k == pytest.approx(alone.mean_k, abs=1.2)
+    policy, out = goodput(), np.arange(4) > 0
+    engine = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
+    possible = np.where(out, 0, 4)
+    for number in range(120):
+        context = made.context(
+            4,
+            engine,
+            step=number,
+            opted_out=out,
+            draft_possible=possible,
+            now=float(number),
+            draft_available=possible,
+        )
+        plan = policy.plan(context)
+        assert not plan.verify[1:].any()
+        # Each draft of the one that takes part is accepted: 5 tokens for 1.5 times the seconds.
+        outcome = made.outcome(
+            context,
+            plan.verify,
+            plan.verify,
+            draft_depth=plan.draft_depth,
+            seconds=0.01 + 1e-3 * plan.draft_depth,
+        )
+        policy.observe(finished_step(context, plan, outcome))
+        assert plan.mode is not Mode.OFF_COLD
+    assert policy.switch.lost < 0.0
+
+
+def test_the_drafter_stops_where_it_loses_and_comes_back_where_it_gains() -> None:
+    policy = goodput()
+    engine = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
+    hazard, modes, random = 0.02, [], np.random.default_rng(0)
+    now = 0.0
+    for number in range(3000):
+        if number == 1000:
+            hazard = 0.9
+        context = made.context(8, engine, step=number, now=now)
+        plan = policy.plan(context)
+        modes.append(plan.mode)
+        hits = random.random((8, 4)) < hazard
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+        passes = 0 if plan.mode is Mode.OFF_COLD else max(plan.draft_depth, 1)
+        seconds = 0.02 + 1e-4 * int(plan.verify.sum()) + 3e-3 * passes
+        now += seconds
+        outcome = made.outcome(
+            context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds, now=now
+        )
+        policy.observe(finished_step(context, plan, outcome))
+        if number % 25 == 24:
+            policy.forget(np.arange(8))
+    cold = np.array([mode is Mode.OFF_COLD for mode in modes])
+    assert cold[500:1000].mean() > 0.8
+    assert cold[-300:].mean() < 0.1
+    assert not cold[:3].any()
+
+
+def test_at_the_return_of_the_drafter_acceptance_is_open_again() -> None:
+    policy = goodput()
+    engine = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
+    policy.plan(made.context(8, engine, now=1.0))
+    before = policy.acceptance.covariance.copy()
+    policy.switch.cold, policy.switch.until, policy.switch._batch = True, 50.0, 8
+    policy._trial = 3
+    cold = policy.plan(made.context(8, engine, step=1, now=20.0))
+    assert (cold.mode, cold.draft_depth, cold.verify.any()) == (Mode.OFF_COLD, 0, False)
+    assert policy.acceptance.covariance == pytest.approx(before)
+    back = policy.plan(made.context(8, engine, step=3, now=51.0))
+    assert back.mode is not Mode.OFF_COLD
+    assert "timing" not in back.reason  # a trial of the time before is no longer due
+    assert policy.acceptance.covariance == pytest.approx(before + policy.acceptance.prior)
+
+
+@pytest.mark.parametrize(
+    ("level", "cold_off"),
+    [
+        (Level.FULL, False),
+        (Level.FULL, True),
+        (Level.VERIFY, False),
+        (Level.VERIFY, True),
+    ],
+)
+def test_drafts_that_pay_again_are_seen_though_none_was_planned(
+    level: Level, cold_off: bool
+) -> None:
+    """Of 3,000 steps whose drafts are hopeless a few look; then 19 of 20 drafts are accepted."""
+    policy, random, now = goodput(), np.random.default_rng(0), 0.0
+    engine = Capability(level=level, max_draft_tokens=4, cold_off=cold_off)
+    drafted = []
+    for number in range(7500):
+        hazard = 0.02 if number < 3000 else 0.95
+        context = made.context(8, engine, step=number, now=now)
+        plan = policy.plan(context)
+        drafted.append(bool(plan.verify.any()))
+        hits = random.random((8, 4)) < hazard
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+        depth = plan.draft_depth if engine.steers_depth else 4
+        if plan.mode is Mode.OFF_COLD:
+            depth = passes = 0
+        else:
+            passes = max(depth, 1)
+        seconds = 0.02 + 4e-4 * int(plan.verify.sum()) + 1e-3 * passes
+        now += seconds
+        outcome = made.outcome(
+            context, plan.verify, accepted, draft_depth=depth, seconds=seconds, now=now
+        )
+        policy.observe(finished_step(context, plan, outcome))
+        if number % 25 == 24:
+            policy.forget(np.arange(8))
+    assert sum(drafted[500:3000]) <= 50
+    assert np.mean(drafted[-200:]) > 0.9
+
+
+def test_a_ladder_without_0_never_leaves_the_drafter_out() -> None:
+    policy, random = goodput(), np.random.default_rng(0)
+    engine = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(1, 4), cold_off=True)
+    for number in range(600):
+        context = made.context(8, engine, step=number, now=0.05 * number)
+        plan = policy.plan(context)
+        assert plan.mode is Mode.ON
+        assert not plan_fault(plan, context), plan_fault(plan, context)
+        accepted = np.minimum(random.random(8) < 0.02, plan.verify)
+        seconds = 0.02 + 1e-3 * int(plan.verify.sum()) + 5e-3 * plan.draft_depth
+        outcome = made.outcome(
+            context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
+        )
+        policy.observe(finished_step(context, plan, outcome))
+        if number % 25 == 24:
+            policy.forget(np.arange(8))
+
+
+def test_prompts_alone_keep_the_depth_of_the_last_step() -> None:
+    policy = goodput()
+    nothing = policy.plan(made.context(0, KMAX))
+    assert (nothing.draft_depth, nothing.verify.size) == (KMAX, 0)
+    last = policy.plan(made.context(4, KMAX, step=1))
+    again = policy.plan(made.context(0, KMAX, step=2))
+    assert again.draft_depth == last.draft_depth
+
+
+# --------------------------------------------------------------------- state
+
+
+def trained(steps: int = 120) -> GoodputPolicy:
+    policy = goodput()
+    run(policy, **loop(0.7, 8, GPU, steps=steps))
+    return policy
+
+
+def planned(policy: GoodputPolicy) -> list[Any]:
+    """Plans of fifty steps of strangers, at all loads, none of which searches a trial."""
+    random, found = np.random.default_rng(5), []
+    policy._trial = None
+    for number in range(50):
+        batch = int(random.integers(1, 65))
+        slots = 1000 + random.permutation(200)[:batch]
+        context = made.context(
+            capability=KMAX,
+            slots=slots,
+            step=4 * number + 1,
+            draft_available=random.integers(0, KMAX + 1, batch),
+            context_tokens=random.integers(50, 400, batch),
+        )
+        plan = policy.plan(context)
+        found.append(
+            (
+                plan.verify.tolist(),
+                plan.draft_depth,
+                plan.mode,
+                round(plan.predicted_seconds, 9),
+                round(plan.predicted_tokens, 6),
+            )
+        )
+    return found
+
+
+def test_a_restored_policy_plans_as_the_one_that_went_on() -> None:
+    """Of requests that both have never seen: what is known of single requests is not saved."""
+    policy = trained()
+    state = json.loads(json.dumps(policy.state(), allow_nan=False))
+    fresh = goodput()
+    fresh.restore(state)
+    assert fresh.state() == state  # before it knows its engine
+    expected = planned(policy)
+    assert repr(planned(fresh)) == repr(expected)
+    assert repr(planned(goodput())) != repr(expected)
+    running = goodput(seed=3)
+    run(running, **loop(0.2, 4, LAPTOP, steps=30))
+    running.restore(state)
+    assert repr(planned(running)) == repr(expected)
+
+
+def test_a_policy_without_steps_has_an_empty_state_and_takes_one() -> None:
+    policy = goodput()
+    assert policy.state() == {}
+    policy.restore({})
+    policy.plan(made.context(2, KMAX))
+    state = json.loads(json.dumps(policy.state()))
+    assert state["step_times"] is None
+    other = goodput()
+    other.restore(state)
+    other.plan(made.context(2, KMAX))
+
+
+WRONG: list[Any] = [None, "x", -1, math.nan, math.inf, [], {}]
+GONE = object()
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Everything that stands somewhere in a state; of a list, its first entry."""
+    if place:
+        yield place
+    if isinstance(value, dict):
+        for key in value:
+            yield from places(value[key], (*place, key))
+    elif isinstance(value, list) and value:
+        yield from places(value[0], (*place, 0))
+
+
+def damaged(state: dict[str, Any], place: tuple[Any, ...], wrong: Any) -> dict[str, Any]:
+    result = copy.deepcopy(state)
+    inner: Any = result
+    for key in place[:-1]:
+        inner = inner[key]
+    if wrong is GONE:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = wrong
+    return result
+
+
+def test_a_damaged_state_is_refused_in_one_line_or_does_no_harm() -> None:
+    state = json.loads(json.dumps(trained(40).state()))
+    refusals = 0
+    for place, wrong in itertools.product(places(state), (*WRONG, GONE)):
+        fresh = goodput()
+        try:
+            fresh.restore(damaged(state, place, wrong))
+        except PolicyError as error:
+            refusals += 1
+            if "\n" in str(error):
+                pytest.fail(f"{place}: {error}")
+            assert fresh.state() == {}, f"refused, but something was taken up: {place}"
+            continue
+        try:
+            fresh.plan(made.context(3, KMAX))
+        except PolicyError:  # only the engine's Kmax shows that it does not fit
+            fresh.plan(made.context(3, KMAX))
+        context = made.context(3, KMAX, step=1)
+        plan = fresh.plan(context)
+        outcome = made.outcome(context, plan.verify, 0)
+        fresh.observe(finished_step(context, plan, outcome))
+        json.dumps(fresh.state(), allow_nan=False)
+    assert refusals > 100
+
+
+def test_a_state_of_the_policy_of_before_is_refused_in_a_line_and_learning_starts_over() -> None:
+    """As version 0.1 wrote it: hazards by position, and a cost profile."""
+    before = {"schema": 1, "acceptance": {"position_effect": [0.7] * KMAX}, "profile": None}
+    policy = goodput()
+    with refused(PolicyError, "state: schema 1 is of another version, 2 is expected"):
+        policy.restore(before)
+    assert policy.state() == {}
+    assert repr(planned(policy)) == repr(planned(goodput()))
+
+
+def test_a_state_of_another_schema_or_kmax_is_refused_and_nothing_is_lost() -> None:
+    state = trained(20).state()
+    with refused(PolicyError, "schema 1 is of another version"):
+        goodput().restore(state | {"schema": 1})
+    running = goodput()
+    run(running, kmax=3, concurrency=2, machine=GPU, steps=20, hazards=lambda r: np.full(3, 0.5))
+    before = json.dumps(running.state())
+    with refused(PolicyError, "state: of Kmax 6, the engine's is 3"):
+        running.restore(state)
+    assert json.dumps(running.state()) == before
+    later = goodput()
+    later.restore(state)
+    with refused(PolicyError, "3 are expected"):
+        later.plan(made.context(2, 3))
+    assert later.plan(made.context(2, 3)).verify.size == 2  # said once, it begins anew
+
+
+def test_the_prior_of_an_option_is_what_it_begins_with() -> None:
+    low, high = goodput(prior_hazard=0.2), goodput(prior_hazard=0.9)
+    for each in (low, high):
+        each.plan(made.context(4, KMAX))
+    logits = [each.acceptance.logits(np.arange(1))[0, 0] for each in (low, high)]
+    assert 1.0 / (1.0 + np.exp(-np.array(logits))) == pytest.approx([0.2, 0.9])
+
+
+def test_it_runs_on_a_fake_engine_with_both_signals() -> None:
+    engine = FakeEngine(Capability(level=Level.FULL, max_draft_tokens=5), signal=True)
+    assert len(engine.run(goodput(), 60)) == 60

@@ -1,0 +1,310 @@
+"""The figures of `goodput` follow from its beliefs, in every state that it may be in."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptive_spec import Capability, Level, Mode
+from adaptive_spec.operation.status import FIGURES, figures_of
+from adaptive_spec.operation.why import sentence
+from adaptive_spec.policies.figures import Situation
+from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
+from adaptive_spec.policies.optional.break_even import MOST_VARIANCE, BreakEven
+from adaptive_spec.policies.step_features import PASS_REQUEST, PASSES, PREFILL, RAGGED, SHARE
+from adaptive_spec.testing import finished_step
+from tests import steps as made
+from tests.policies.closed_loop import GPU, alike, mixed, run
+
+KMAX = 4
+PLAIN = Capability(level=Level.FULL, max_draft_tokens=KMAX, cold_off=True)
+ENGINES = [
+    PLAIN,
+    Capability(level=Level.UNIFORM, max_draft_tokens=KMAX, ladder=(0, 1, 3)),
+    Capability(level=Level.VERIFY, max_draft_tokens=KMAX, token_buckets=(4, 16, 24, 40)),
+    Capability(level=Level.FULL, max_draft_tokens=KMAX, ragged_penalty=0.05),
+    Capability(level=Level.FULL, max_draft_tokens=KMAX, off_pass=False, cold_off=True),
+]
+
+
+def goodput() -> GoodputPolicy:
+    return GoodputPolicy(GoodputOptions(), seed=1)
+
+
+def steps(
+    policy: GoodputPolicy,
+    capability: Capability,
+    count: int,
+    *,
+    batch: int = 8,
+    hazard: float = 0.7,
+    first: int = 0,
+    draft_pass: float = 1e-3,
+    token: float = 2e-4,
+    slow: float = 1.0,
+    **changes: Any,
+) -> Iterator[tuple[Any, Any]]:
+    """Contexts and plans of steps in a plain world; each is observed after it was yielded."""
+    random, now = np.random.default_rng(first), 10.0 * first
+    kmax = capability.max_draft_tokens
+    for number in range(first, first + count):
+        context = made.context(batch, capability, step=number, now=now, **changes)
+        plan = policy.plan(context)
+        yield context, plan
+        hits = random.random((batch, kmax)) < hazard
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+        depth = plan.draft_depth if capability.steers_depth else kmax
+        passes = 0 if plan.mode is Mode.OFF_COLD else max(depth, int(capability.off_pass))
+        seconds = slow * (0.02 + token * int(plan.verify.sum()) + draft_pass * passes)
+        seconds += 1e-5 * context.prefill_tokens
+        now += seconds
+        outcome = made.outcome(
+            context, plan.verify, accepted, draft_depth=depth, seconds=seconds, now=now
+        )
+        policy.observe(finished_step(context, plan, outcome))
+        if number % 25 == 24:
+            policy.forget(context.slots)
+
+
+def run_steps(*arguments: Any, **changes: Any) -> None:
+    for _ in steps(*arguments, **changes):
+        pass
+
+
+@pytest.mark.parametrize("capability", ENGINES, ids=str)
+@pytest.mark.parametrize("hazard", [0.02, 0.7])
+def test_each_plan_carries_what_the_beliefs_say_of_it(
+    capability: Capability, hazard: float
+) -> None:
+    """Planned, timed, off, beside prompts and other work: T = L x'c, tokens 1 + survivals."""
+    policy, seen = goodput(), set()
+    more: dict[str, Any] = {"shared_seconds": 0.003, "prefill_tokens": 40, "hazard": hazard}
+    for context, plan in steps(policy, capability, 250, **more):
+        if context.step == 0:  # no unit of time is known
+            assert np.isnan([plan.predicted_tokens, plan.predicted_seconds]).all()
+            continue
+        times, batch = policy.times, context.batch_size
+        depth = plan.draft_depth if capability.steers_depth else KMAX
+        passes = 0.0 if plan.mode is Mode.OFF_COLD else float(times.passes[depth])
+        tokens = np.array([float(batch + plan.verify.sum())])
+        [x] = times.rows(batch, tokens, int(context.context_tokens.sum()), np.array([passes]))
+        seconds = float(x @ times.coefficients)
+        if len(set(plan.verify.tolist())) > 1:
+            passes_seconds = passes * float(times.coefficients[PASSES])
+            ragged = round(200.0 * float(times.coefficients[RAGGED])) / 200.0
+            passes_seconds += passes * batch * float(times.coefficients[PASS_REQUEST])
+            seconds = (seconds - passes_seconds) * (1.0 + ragged) + passes_seconds
+        seconds += 40 * float(times.coefficients[PREFILL])
+        assert plan.predicted_seconds == pytest.approx(times.scale * seconds, rel=1e-6)
+        survival = policy.acceptance.survival(policy.acceptance.logits(context.slots))
+        expected = batch + np.where(np.arange(KMAX)[:, None] < plan.verify, survival, 0.0).sum()
+        assert plan.predicted_tokens == pytest.approx(expected)
+        seen.add((plan.mode, plan.measures))
+    assert len(seen) > 1 or capability.level is Level.VERIFY
+
+
+def test_tokens_of_admitted_drafts_are_predicted_from_their_confidence() -> None:
+    policy, random = goodput(), np.random.default_rng(0)
+    errors = []
+    for number in range(400):
+        sure = random.random((16, KMAX)) < 0.5
+        context = made.context(
+            16, PLAIN, step=number, confidence=np.where(sure, 0.95, 0.3), now=0.01 * number
+        )
+        plan = policy.plan(context)
+        hits = random.random((16, KMAX)) < np.where(sure, 0.95, 0.2)
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+        seconds = 0.01 + 2e-4 * int(plan.verify.sum()) + 5e-4 * plan.draft_depth
+        policy.observe(
+            finished_step(
+                context,
+                plan,
+                made.outcome(
+                    context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
+                ),
+            )
+        )
+        if number > 200 and plan.reason == "admitted by confidence":
+            errors.append(16 + accepted.sum() - plan.predicted_tokens)
+    assert len(errors) > 100
+    assert abs(np.mean(errors)) < 1.0, np.mean(errors)  # of some 30 tokens; history says 5 fewer
+    found = policy.hazard_quality()
+    assert found["confidence"]["auc"] > found["history"]["auc"] + 0.1
+    assert found["confidence"]["ece"] < 0.08
+
+
+# ------------------------------------------------------------------ situations
+
+
+def in_situation(wanted: Situation) -> GoodputPolicy:
+    policy = goodput()
+    match wanted:
+        case Situation.LEARNING:
+            run_steps(policy, PLAIN, 20)
+        case Situation.STEADY:
+            run_steps(policy, PLAIN, 200, hazard=0.8)
+        case Situation.FULL_BATCH:
+            run_steps(policy, PLAIN, 300, batch=64, hazard=0.6, token=1.5e-4, draft_pass=1e-4)
+        case Situation.OFF_WAITING:
+            run_steps(policy, PLAIN, 400, hazard=0.02, draft_pass=5e-3)
+        case Situation.CHANGED:
+            run_steps(policy, PLAIN, 200, hazard=0.8)
+            run_steps(policy, PLAIN, 12, hazard=0.8, first=200, slow=2.5)
+    return policy
+
+
+@pytest.mark.parametrize("wanted", Situation)
+def test_each_situation_is_named_and_put_into_words(wanted: Situation) -> None:
+    policy = in_situation(wanted)
+    numbers = figures_of(policy, "explanation")
+    assert numbers["situation"] == wanted
+    forecast = policy.last_forecast
+    assert forecast is not None
+    mode = Mode.OFF_COLD if wanted is Situation.OFF_WAITING else Mode.ON
+    plan = forecast.predicted_plan(forecast.best.verify, 1, mode, "")
+    text = sentence(plan, numbers, 1e9)
+    off = wanted is Situation.OFF_WAITING
+    assert off or text.lower().startswith(
+        ("step times have " if wanted == "changed" else "") + wanted
+    )
+    assert ("OFF since" in text) == (wanted is Situation.OFF_WAITING)
+    if wanted is Situation.OFF_WAITING:
+        assert "of no speculation; the drafter comes back in" in text
+        assert numbers["back_seconds"] > 0.0
+        assert 0.0 < numbers["off_seconds"] < forecast.context.now
+        assert numbers["best"]["of_none"] < 1.0
+        assert policy.estimates()["planned"] == pytest.approx(
+            policy.estimates()["no_speculation"], rel=0.04
+        )
+    elif wanted is Situation.STEADY:
+        assert policy.estimates()["planned"] > 1.2 * policy.estimates()["no_speculation"]
+
+
+def test_off_begins_anew_after_a_step_with_drafts() -> None:
+    policy = in_situation(Situation.OFF_WAITING)
+    figures, forecast = policy.figures, policy.last_forecast
+    assert forecast is not None
+    later = msgspec.structs.replace(forecast.context, now=forecast.context.now + 500.0)
+    for mode in (Mode.ON, Mode.OFF_COLD):
+        moved = forecast._replace(context=later)
+        figures.planned(moved, moved.predicted_plan(forecast.best.verify, 0, mode, ""), 0)
+    assert policy.explanation()["off_seconds"] == 0.0
+
+
+def test_it_says_what_keeps_a_drafter_that_loses() -> None:
+    policy = in_situation(Situation.STEADY)
+    forecast = policy.last_forecast
+    assert forecast is not None
+    slow = forecast.best.__class__(
+        forecast.best.verify, 1, forecast.best.tokens, 3.0 * forecast.best.seconds
+    )
+    policy.figures.forecast = forecast._replace(best=slow)
+    said = []
+    for lost in (-0.5, 0.5):
+        policy.switch.lost = lost
+        said.append(policy.explanation()["switch"]["kept"])
+        text = sentence(
+            forecast.predicted_plan(slow.verify, 1, Mode.ON, ""), policy.explanation(), 0
+        )
+        assert "The drafter runs on" in text
+    assert said == ["credit", "stake"]
+
+
+def test_k_that_may_still_be_best_is_told_from_k_that_cannot() -> None:
+    policy = in_situation(Situation.STEADY)
+    assert policy.explanation()["untimed_k"] == []
+    policy.times._timed.clear()
+    forecast = policy.last_forecast
+    assert forecast is not None
+    tokens = 1.0 + np.append(0.0, np.cumsum(forecast.survival.mean(axis=1)))
+    pace = [tokens[k] / forecast.seconds_of(8 * k, k) for k in range(KMAX + 1)]
+    best = forecast.best_tokens / 8 / forecast.best.seconds
+    wanted = [k for k in range(KMAX + 1) if np.log(best / pace[k]) < SHARE]
+    assert policy.explanation()["untimed_k"] == wanted
+    assert 0 < len(wanted) < KMAX + 1
+
+
+# ----------------------------------------------------------------------- shapes
+
+
+@pytest.mark.parametrize("capability", ENGINES, ids=str)
+def test_figures_have_the_shapes_of_the_contract(capability: Capability) -> None:
+    policy = goodput()
+    for name in FIGURES:
+        assert figures_of(policy, name) == {}
+    run_steps(policy, capability, 40)
+    for name in FIGURES:
+        found = figures_of(policy, name)
+        assert found
+        msgspec.json.decode(msgspec.json.encode(found))
+
+
+@pytest.mark.parametrize("capability", ENGINES, ids=str)
+@settings(max_examples=3, deadline=None)
+@given(batch=st.integers(1, 20), context=st.integers(1, 4000))
+def test_break_even_is_what_the_step_times_say(
+    capability: Capability, batch: int, context: int
+) -> None:
+    policy = goodput()
+    run_steps(policy, capability, 60, batch=batch, context_tokens=context)
+    found = msgspec.convert(policy.break_even(), BreakEven, strict=False)
+    times = policy.times
+    none = 0.0 if capability.cold_off or not capability.off_pass else times.passes[0]
+    assert (found.now.batch, found.now.context, found.now.seen) == (batch, context, True)
+    for cell in (found.now, found.most, *found.cells):
+        in_all = cell.batch * cell.context
+        off = times.seconds(cell.batch, cell.batch, in_all, float(none))
+        rates = {0: 1.0}
+        for k, (low, needed, high) in cell.needed.items():
+            tokens = cell.batch * (1 + k)
+            passes = times.passes[k if capability.steers_depth else KMAX]
+            ratio = times.seconds(cell.batch, tokens, in_all, float(passes)) / off
+            assert needed == pytest.approx(ratio - 1.0, abs=2e-3)
+            assert low <= needed <= high
+            sizes = np.array([float(tokens), float(cell.batch)])
+            x = times.rows(cell.batch, sizes, in_all, np.array([passes, none]))
+            x /= np.maximum(x @ times.coefficients, 1e-3)[:, None]
+            variance = float((x[0] - x[1]) @ times.covariance @ (x[0] - x[1]))
+            variance += SHARE**2 * times.untimed(cell.batch)[k]
+            bound = ratio * np.exp(1.96 * np.sqrt(min(variance, MOST_VARIANCE))) - 1.0
+            assert high == pytest.approx(bound, rel=1e-3, abs=2e-3)
+            rates[k] = (1.0 + found.accepted[k - 1]) / ratio
+        assert cell.k in rates
+        assert cell.gain[1] == pytest.approx(max(rates.values()), abs=5e-3)
+        assert cell.timed_without == (not times.untimed(cell.batch)[0])
+
+
+def test_a_ratio_that_was_timed_is_surer_than_one_that_was_not() -> None:
+    policy = goodput()
+    run(
+        policy,
+        concurrency=8,
+        machine=GPU,
+        steps=300,
+        kmax=KMAX,
+        hazards=lambda r: alike(0.7)(r)[:KMAX],
+    )
+    found = msgspec.convert(policy.break_even(), BreakEven, strict=False)
+    k = found.now.k
+    truth = GPU.seconds(8 * (1 + k), 8, k, 8 * 200) / GPU.seconds(8, 8, 0, 8 * 200) - 1.0
+    low, _, high = found.now.needed[k]
+    assert low - 0.05 <= truth <= high + 0.05
+    far = max(found.cells, key=lambda cell: cell.batch)
+    assert not far.seen
+    assert far.needed[k][2] - far.needed[k][0] > 2.0 * (high - low)
+
+
+def test_requests_that_differ_are_ranked_by_history() -> None:
+    policy = goodput()
+    run(
+        policy, concurrency=32, machine=GPU, steps=400, kmax=KMAX, hazards=lambda r: mixed(r)[:KMAX]
+    )
+    found = policy.hazard_quality()["history"]
+    assert found["auc"] > 0.7
+    assert found["ece"] < 0.06
+    run(policy, concurrency=32, machine=GPU, steps=4, kmax=KMAX, hazards=lambda r: mixed(r)[:KMAX])
+    assert policy.hazard_quality()["history"]["observations"] >= found["observations"]
