@@ -1,14 +1,15 @@
 """The measured gain (audit) against whole runs, on the judge's modelled clock.
 
-    python -m benchmarks.measured_gain run --seeds 1-10 --out rows.jsonl     # in either environment
+    python -m benchmarks.measured_gain run --seeds 1-28 --out rows.jsonl     # in either environment
     python -m benchmarks.measured_gain table rows.jsonl
     python -m benchmarks.measured_gain widths rows.jsonl
     python -m benchmarks.measured_gain planted
     python -m benchmarks.measured_gain hours rows.jsonl
 
 `run` answers each load of measured_gain.yaml with the engine's own K, with the policy, and with the
-policy audited. The truth of a load is the ratio of tokens per second of the first two over all
-seeds; where requests arrive in time there is none, as both answer at the rate of their coming.
+policy audited. The truth of a load is the ratio of tokens per second of the first two over the
+seeds that have them (`--whole`); where requests arrive in time there is none, as both answer at the
+rate of their coming.
 `table` holds the blocks of all seeds against it, and counts how often it lies in the 95 % sequence
 of a run with enough of them, at its end and at all of its blocks. `widths` prints half-widths by
 time and load, and what the audit costs. `planted` lets policies decide that lose, until the guard
@@ -184,19 +185,19 @@ def run(given: argparse.Namespace) -> None:
     """Answer each load with each arm."""
     name = _engine()
     loads = msgspec.yaml.decode(LOADS.read_bytes(), type=list[Load])
-    first, last = map(int, given.seeds.split("-"))
+    first, _, last = given.seeds.partition("-")
+    seeds = range(int(first), int(last or first) + 1)
     engine = start(EngineKind(kmax=KMAX, engine=name, ahead=given.ahead))
     with given.out.open("ab") as file:
         for load in loads:
             if given.loads and not any(part in load.name for part in given.loads.split(",")):
                 continue
             began = time.monotonic()
-            for seed in range(first, last + 1):
-                for arm, audit in (
-                    ("engine", NO_AUDIT),
-                    ("policy", NO_AUDIT),
-                    ("audited", Audit(share=given.share, guard=False)),
-                ):
+            for seed in seeds:
+                arms = [("audited", Audit(share=given.share, guard=False))]
+                if seed < seeds.start + given.whole:
+                    arms += [("engine", NO_AUDIT), ("policy", NO_AUDIT)]
+                for arm, audit in arms:
                     row = answer(engine, name, load, seed, arm, audit)
                     file.write(msgspec.json.encode(row) + b"\n")
                 file.flush()
@@ -291,9 +292,10 @@ def widths(given: argparse.Namespace) -> None:
                 sums = (number, number, number, 0.0, 0.0, square)
                 interval = confidence_sequence.Sequence(sums).interval(ERROR)
                 shown.append(f"{interval.high:.1%}" if interval else "–")
+        both = {row.seed for row in same if row.arm == "policy"}
         rate = {
-            arm: sum(row.tokens for row in same if row.arm == arm)
-            / sum(row.seconds for row in same if row.arm == arm)
+            arm: sum(row.tokens for row in same if row.arm == arm and row.seed in both)
+            / sum(row.seconds for row in same if row.arm == arm and row.seed in both)
             for arm in ("policy", "audited")
         }
         cost = rate["audited"] / rate["policy"]
@@ -413,7 +415,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.measured_gain")
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run", help="answer all loads")
-    runs.add_argument("--seeds", default="1-1", help="first and last")
+    runs.add_argument("--seeds", default="1", help="first and last: 1-28")
+    runs.add_argument("--whole", type=int, default=3, help="seeds that have whole runs, too")
     runs.add_argument("--loads", default="", help="parts of names, with commas; default: all")
     runs.add_argument("--share", type=float, default=DENSE)
     runs.add_argument("--ahead", action="store_true", help="asynchronous scheduling")

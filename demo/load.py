@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from .errors import DemoError
 from .model import jobs
 from .page import Page
 from .phases import Phase, Watcher
@@ -16,6 +19,10 @@ from .view import PhaseView
 
 PHASES = ((1, 10.0), (4, 10.0), (16, 16.0), (4, 10.0), (1, 10.0))
 """Concurrency and seconds."""
+MEASURED_CLIENTS, MEASURED_MINUTES = 4, 2.0
+"""The load that the gain is measured under, and for how long at most."""
+KNOWN = 0, 1, 3
+"""Exit status of `prove`: at least, less, not known within the time."""
 MAX_TOKENS = 80
 POLL_SECONDS = 0.25
 SEED = 7
@@ -27,10 +34,10 @@ async def run_load(
     prompts: Mapping[str, Sequence[str]],
     view: PhaseView,
     page: Page,
-) -> list[Phase]:
-    """Run `PHASES`; return one phase for each.
+) -> tuple[list[Phase], list[str]]:
+    """Run `PHASES`, then measure; return one phase for each, and the report of the measurement.
 
-    Raises DemoError if a request fails.
+    Raises DemoError if a request or the measurement fails.
     """
     watcher = Watcher(time.monotonic())
     done = [Phase(concurrency) for concurrency, _ in PHASES]
@@ -49,7 +56,30 @@ async def run_load(
                         view.changed(phase, loop.answers)
                     phase.ended = time.monotonic()
                     view.ended(phase, loop.answers)
-                await loop.drain()
+            loop.set_concurrency(MEASURED_CLIENTS)
+            report = await _measure(url, loop)
+            await loop.drain()
         finally:
             await loop.cancel()
-    return done
+    return done, report
+
+
+async def _measure(url: str, loop: ClosedLoop) -> list[str]:
+    """Let `adaptive-spec prove` compare with the engine's own K while the load goes on."""
+    words = [str(Path(sys.executable).with_name("adaptive-spec")), "prove", url]
+    process = await asyncio.create_subprocess_exec(
+        *words, "--minutes", str(MEASURED_MINUTES), stdout=subprocess.PIPE
+    )
+    try:
+        reading = asyncio.ensure_future(process.communicate())
+        while not reading.done():
+            await asyncio.wait((reading,), timeout=POLL_SECONDS)
+            loop.raise_failure()
+        output, _ = await reading
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    if process.returncode not in KNOWN:
+        raise DemoError(f"adaptive-spec prove ended with status {process.returncode}")
+    return output.decode().splitlines()

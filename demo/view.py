@@ -128,10 +128,14 @@ def plain_line(phase: Phase) -> str:
     )
 
 
-def verdict(phases: Sequence[Phase]) -> str:
+def verdict(phases: Sequence[Phase], measured: Sequence[str] = ()) -> str:
     """Say in words what the phases have shown: K at the least and the largest load, and the gain.
 
-    Gains are the plugin's own estimates of the phases' last seconds.
+    Gains over no speculation are the plugin's own estimates of the phases' last seconds.
+
+    Args:
+        phases: of the load.
+        measured: report of `adaptive-spec prove`.
     """
     seen = [phase for phase in phases if phase.counts["steps"]]
     if not seen:
@@ -148,6 +152,7 @@ def verdict(phases: Sequence[Phase]) -> str:
         f"verdict: {moved}. {high:.2f} drafts per request and step with "
         f"{_clients(quiet.concurrency)}, {low:.2f} with {_clients(busy.concurrency)}.{estimate} "
         "Every answer is the model's own: drafts are verified."
+        + "".join(f"\n  measured {line}" for line in measured if line.startswith("over "))
     )
 
 

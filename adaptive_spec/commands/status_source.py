@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from adaptive_spec.audit.confidence_sequence import LEAST
 from adaptive_spec.bounded_read import decode_json, read_small_file
 from adaptive_spec.commands.terminal import printable
 from adaptive_spec.errors import DataError
@@ -218,7 +219,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         blocks = "1 block" if self.blocks == 1 else f"{self.blocks} blocks"
         if self.gain is None or self.low is None or self.high is None:
-            return f"– ({blocks})"
+            return f"no bounds yet ({blocks} of {LEAST})"
         return f"{self.gain:+.1%} ({self.low:+.1%} to {self.high:+.1%}), {blocks}"
 
 

@@ -18,6 +18,7 @@
 #           85 s  16 and 64 clients: fixed K, one K per batch, K per request, for 3 s each (45 s)
 #          130 s  start three engines for n-gram drafts: none, vLLM at K = 5, adaptive-spec (45 s)
 #          175 s  their greedy answers, then 1, 16, 64, 128 clients, every arm for 3 s (80 s)
+#          255 s  the gain over vLLM's own K at 64 clients by audit blocks (60 s)
 #
 # Set
 #   OUT       folder of the results (default out/gpu)
@@ -28,7 +29,7 @@
 #             Python in PYTHON must have vLLM and this project installed
 #   PYTHON    interpreter (default python3)
 #   MODELS    folder of the models, 20 GB (default: /dev/shm if there is room, else /tmp)
-#   SECONDS_LEFT  after which no cell is begun (default 450 and 250)
+#   SECONDS_LEFT  after which no cell is begun (default 450 and 325)
 #   TINY      --tiny: toy models on a CPU, to try this script
 #   COMPILATION   vLLM's compilation_config (default: vLLM's own; where no engine starts, graphs
 #             alone, then eager)
@@ -88,9 +89,9 @@ run() {
   case $part in
     first) bench --stage smoke sweep own step_costs --seconds "$(left 450)" ;;
     second)
-      bench --method draft_model --stage graphs --seconds "$(left 250)" --set 'loads=[16,64]'
+      bench --method draft_model --stage graphs --seconds "$(left 325)" --set 'loads=[16,64]'
       first=$?
-      bench --method "$look_up" --stage smoke sweep --seconds "$(left 250)" --set repeats=1 'ks=[5]'
+      bench --method "$look_up" --stage smoke sweep audit --seconds "$(left 325)" --set repeats=1 'ks=[5]'
       last=$?
       [ "$first" -ne 0 ] || first=$last
       return "$first" ;;

@@ -321,7 +321,7 @@ def test_the_measured_gain_stands_above_the_estimate() -> None:
     text = shown(screen({"0": STATUS | {"audit": audit}}, {}, 0.0))
     assert "+6.2% (+4.9% to +7.5%), 214 blocks over the engine's own K" in text
     few = shown(screen({"0": STATUS | {"audit": {"arms": {"none": {"blocks": 1}}}}}, {}, 0.0))
-    assert "– (1 block) over no drafts" in few
+    assert "no bounds yet (1 block of 12) over no drafts" in few
     assert "the engine's own K runs at 33-64 requests" in text
     assert text.index("gain (measured)") < text.index("gain (estimate)")
     assert "ValueError: x" in shown(

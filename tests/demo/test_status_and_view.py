@@ -98,6 +98,12 @@ def test_the_verdict_says_in_words_what_was_seen() -> None:
     assert found.startswith("verdict: K followed the load. 4.00 drafts per request and step with 1")
     assert "1.00 with 16 clients" in found
     assert "Estimated over no speculation: 1 client +50%, 16 clients +50%." in found
+    told = verdict(
+        [busy, quiet], ["over the engine's own K: +9.0% (+4.0% to +14.0%), 20 blocks", "at"]
+    )
+    assert told.splitlines()[1:] == [
+        "  measured over the engine's own K: +9.0% (+4.0% to +14.0%), 20 blocks"
+    ]
     busy.counts = quiet.counts
     assert "K hardly moved" in verdict([quiet, busy])
     assert verdict([Phase(1)]) == "verdict: none, as no step was seen"

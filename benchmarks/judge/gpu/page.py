@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.commands.status_source import Gain
+
 from ..figures import markdown
 from .bars import bars
 from .bench import Results
@@ -45,6 +47,7 @@ def render(summary: Mapping[str, Any]) -> str:
             [(*key.split("/"), row["own_us"], row["own_cpu_us"]) for key, row in own],
             before="Time of our own code per step, with the default policy deciding:\n\n",
         ),
+        _audit(summary),
         _cells("Varlen against uniform graphs", summary.get("graph_cells", ())),
         _step_costs(summary),
         _simulator(summary),
@@ -84,6 +87,15 @@ def _sweeps(summary: Mapping[str, Any], method: str) -> Iterator[str]:
             [row for row in rows if row["temperature"] == temperature],
             after="\nThe best static K is chosen in hindsight, which biases it upward.\n",
         )
+
+
+def _audit(summary: Mapping[str, Any]) -> str:
+    found = summary.get("audit", {}).items()
+    return _section(
+        "The gain over vLLM's own K, by audit blocks",
+        ["engine, clients", "tokens per second", "steps"],
+        [(key, msgspec.convert(row, Gain), row["steps"]) for key, row in found],
+    )
 
 
 def _cells(title: str, cells: Iterable[Mapping[str, Any]], after: str = "") -> str:

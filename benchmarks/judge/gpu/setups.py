@@ -48,6 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         repeats: of every cell.
         temperatures: of sampling.
         cell_seconds: least measured time of a cell.
+        audit_seconds: of the audit; bounds need a dozen blocks, in frames of 256 steps.
         output_tokens: length of an answer.
         answers: greedy answers compared.
         batches, contexts: of the timed decode steps.
@@ -69,6 +70,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     repeats: int = 2
     temperatures: tuple[float, ...] = (0.8,)
     cell_seconds: float = 3.0
+    audit_seconds: float = 60.0
     output_tokens: int = 96
     answers: int = 32
     batches: tuple[int, ...] = (1, 4, 16, 64, 128)
@@ -82,6 +84,7 @@ TINY: dict[str, Any] = dict(
     loads=(2,),
     ks=(2, 5),
     cell_seconds=0.2,
+    audit_seconds=10.0,
     output_tokens=8,
     answers=4,
     batches=(1, 3),

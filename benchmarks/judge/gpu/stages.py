@@ -4,6 +4,7 @@ smoke       versions, two kernels, engines, greedy answers while K changes
 sweep       throughput at every load: no speculation, static K, vLLM's tuned schedule, adaptive-spec
 own         the time of adaptive-spec's own functions per step, in cells of its own
 graphs      varlen against uniform graphs: seconds and memory of capture, steps of equal and other K
+audit       the gain over vLLM's own K by audit blocks, until the time is up
 step_costs  decode steps by batch, K, depth and context, to which a hardware profile is fitted
 """
 
@@ -44,6 +45,7 @@ FILLED = 0.85
 """Of the KV cache: beyond it requests would be preempted."""
 ACCEPTANCE_CLIENTS = 16
 LEAST_ACCEPTANCE_SECONDS = 3.0
+AUDIT_CLIENTS, AUDIT_SEED = 64, 90
 
 
 def smoke(bench: Bench) -> None:
@@ -158,6 +160,32 @@ def graphs(bench: Bench) -> None:
             bench.cell("graphs", name, bench.load(clients, options.temperatures[0], 0), 0)
 
 
+def audit(bench: Bench) -> None:
+    """Measure the gain over vLLM's own K, Kmax, by audit blocks, on adaptive-spec's engine.
+
+    With fewer blocks than bounds need the gain is kept without them.
+    """
+    clients = min(AUDIT_CLIENTS, bench.options.max_num_seqs)
+    key = f"audit/{bench.ours}/{clients}"
+    if not bench.missing([key]):
+        return
+    bench.use_sweep()
+    if not (engine := bench.ready(f"{GOODPUT} {WARM}")):
+        return
+    load = bench.load(clients, bench.options.temperatures[0], AUDIT_SEED)
+    raised = {"share": 0.25, "arms": ["engine"], "guard": False, "minutes": 60}
+    seconds = min(bench.options.audit_seconds, max(bench.left - 5.0, bench.options.cell_seconds))
+    bench.fleet.ask(engine, "control", request={"audit": raised})
+    try:
+        served = bench.fleet.ask(engine, "serve", load=load, seconds=seconds, settle=0.0)
+        proof = bench.fleet.ask(engine, "control")["audit"]["proof"].get("engine", {})
+    finally:
+        bench.fleet.ask(engine, "control", request={"audit": {"share": 0.0}})
+    found = {name: proof.get(name) for name in ("blocks", "gain", "low", "high")}
+    bench.results.add(key, {"seconds": served["seconds"], "steps": served["steps"], **found})
+    print(key, bench.results.found[key], flush=True)
+
+
 def step_costs(bench: Bench) -> None:
     """On the engines of the sweep; adaptive-spec's records step traces.
 
@@ -261,6 +289,6 @@ def _fits(bench: Bench, batch: int, context: int) -> bool:
 
 
 STAGES: dict[str, Callable[[Bench], None]] = {
-    stage.__name__: stage for stage in (smoke, sweep, own, graphs, step_costs)
+    stage.__name__: stage for stage in (smoke, sweep, own, graphs, audit, step_costs)
 }
 """In the order in which they are run."""

@@ -20,7 +20,7 @@ KEPT_AS_THEY_ARE = (
     *("about", "options", "versions", "kernels"),
     *("ragged_penalty", "profile", "simulator"),
 )
-GROUPS = ("engine", "capture", "identity", "graphs", "steps", "own", "acceptance")
+GROUPS = ("engine", "capture", "identity", "graphs", "steps", "own", "acceptance", "audit")
 """Beginnings of keys whose results are kept as they are, by the rest of the key."""
 
 Found = Mapping[str, Any]

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="of the environment `vllm`")
 
+from adaptive_spec.audit.blocks import BLOCK_STEPS
 from benchmarks.bench_pair.llama_shapes import write_all
 from benchmarks.judge.gpu.bench import Results
 from benchmarks.judge.gpu.page import main as write_page
@@ -145,6 +146,9 @@ def test_every_file_of_the_two_calls_is_there(finished: Path) -> None:
     assert "graphs/draft_model/t0.8/16/fixed5/0" in found
     assert "identity/ngram" in found
     assert "sweep/ngram/t0.8/2/goodput warm/0" in found
+    audited = found["audit/ngram-ours/4"]
+    assert audited["blocks"] >= 1
+    assert audited["steps"] > 4 * BLOCK_STEPS
 
 
 def pack(folder: Path, name: str, text: str) -> str:
@@ -215,7 +219,14 @@ def test_profile_simulator_and_page_come_of_it(finished: Path) -> None:
     assert found["profile"]["steps"]["acceptance"] > 20
     assert {row["arm"] for row in found["simulator"]["cells"]} == {"k2", "k5", "goodput warm"}
     page = (finished / "gpu.md").read_text()
-    for title in ("Bars", "Throughput", "Step costs", "The plugin's own time", "The simulator"):
+    for title in (
+        "Bars",
+        "Throughput",
+        "Step costs",
+        "The gain over",
+        "The plugin's own time",
+        "The simulator",
+    ):
         assert f"## {title}" in page
 
 
