@@ -32,7 +32,6 @@ ABLATIONS = (
     "ladder",
     "no-cold",
     "bandit",
-    "regression",
     "both",
     "oracle",
 )

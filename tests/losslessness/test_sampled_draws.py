@@ -67,7 +67,6 @@ def by_the_neighbour(confidence: FloatArray) -> IntArray:
     ("name", "engine"),
     [
         ("goodput", "K and depth free"),
-        ("regression", "K and depth free"),
         ("vllm_adaptive_verification", "K per request"),
     ],
 )
