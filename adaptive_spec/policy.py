@@ -56,7 +56,6 @@ REMOVED = {
     "linucb": "bandit, or goodput",
     "llama_p_min": "vllm_adaptive_verification",
     "lookup_rule": "goodput",
-    "regression": "goodput",
     "specdec_plus_plus": "vllm_adaptive_verification",
     "svip": "vllm_adaptive_verification",
     "tetris": "vllm_adaptive_verification",

@@ -34,8 +34,8 @@ from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.policies.acceptance import Acceptance
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
-from adaptive_spec.sim.acceptance.prediction_quality import calibration_error, ranking_quality
 from adaptive_spec.sim.acceptance.two_sources import REAL_TEXT
+from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 HISTORY, BOTH, RAW = "history", "both", "raw"

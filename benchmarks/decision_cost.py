@@ -317,7 +317,7 @@ def main() -> int:
     """Print a line per cell; save JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--base", default="0fe5ce79", help="commit to compare with")
-    parser.add_argument("--policies", default="goodput,bandit,static")
+    parser.add_argument("--policies", default="goodput,bandit,regression,static")
     parser.add_argument("--batches", default="1,16,64,256,1024")
     parser.add_argument("--cases", help=f"of {', '.join(CASES)}; separated by commas")
     parser.add_argument("--blocks", type=int, default=10, help=f"of {_BLOCK} steps")

@@ -30,9 +30,9 @@ if not __package__:  # run as a file
 from adaptive_spec.policies.step_features import PASSES, RAGGED
 from adaptive_spec.policies.step_times import StepTimes
 from adaptive_spec.policy import Policy
+from adaptive_spec.sim.fit.sources import traced_steps
 from adaptive_spec.sim.policy_choice import PolicyChoice, parse_policy
-from adaptive_spec.sim.step_trace import find_trace
-from adaptive_spec.step import Capability, FinishedStep, Level, Mode, StepOutcome
+from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome
 from benchmarks.changes import GPUS, ISSUE, always
 from benchmarks.judge.device import DEVICES, Charge
 from benchmarks.judge.real.runs import RunFile
@@ -117,11 +117,7 @@ def believed(times: StepTimes, outcome: StepOutcome) -> tuple[float, float]:
 def recorded(files: Iterable[Path]) -> Iterator[Source]:
     """Steps that were measured."""
     for file in files:
-        outcomes = [
-            step.outcome(step.step, np.arange(len(step.ids)))
-            for step in find_trace(file).steps()
-            if step.seconds is not None and step.mode is not Mode.OFF_COLD
-        ]
+        outcomes = traced_steps(file).times
         kmax = max(int(o.batch_tokens / max(o.batch_size, 1)) for o in outcomes)
         depth = max(o.draft_depth for o in outcomes)
         capability = Capability(level=Level.FULL, max_draft_tokens=max(kmax, depth, 1))

@@ -153,6 +153,9 @@ def cases(folder: Path) -> Iterator[Case]:
     for name, (tokens, changes) in goodput.items():
         yield Case(f"goodput: {name}", "goodput", _scenario(tokens, **changes))
     for policy, tokens, changes in (
+        ("regression", 6000, recorded),
+        ("regression", 6000, {"level": Level.VERIFY, "delay": 1}),
+        ("regression", 6000, poor),
         ("bandit", 6000, {}),
         ("bandit", 6000, {"level": Level.VERIFY, "delay": 1}),
         ("bandit", 6000, poor),

@@ -32,6 +32,7 @@ from adaptive_spec.engines.rules import markdown_table
 from adaptive_spec.operation import metrics
 from adaptive_spec.policies.bandit import BanditOptions
 from adaptive_spec.policies.goodput import GoodputOptions
+from adaptive_spec.policies.regression import RegressionOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -60,6 +61,7 @@ def tables() -> dict[str, dict[str, str]]:
             "baselines": baseline_table(),
             "goodput": config_table(GoodputOptions, "options."),
             "policies": policy_table(),
+            "regression": config_table(RegressionOptions, "options."),
         },
         "docs/sglang.md": {
             "interplay": markdown_table(sglang_rules.RULES),

@@ -37,6 +37,7 @@ _PANELS = {
     "advise": SERVE,
     "breakeven": SERVE,
     "explain": SERVE,
+    "fit": SIMULATE,
     "profile": SIMULATE,
     "prove": SERVE,
     "replay": SIMULATE,
@@ -47,10 +48,7 @@ _PANELS = {
 }
 """Group of each command that another part brings; those of other packages: `EXTEND`."""
 
-REMOVED = {
-    "evaluate": "`adaptive-spec advise`, or `adaptive-spec prove` on a running server",
-    "fit": "`state_directory`: `goodput` learns while it runs, and keeps what it has learned",
-}
+REMOVED = {"evaluate": "`adaptive-spec advise`, or `adaptive-spec prove` on a running server"}
 """Commands removed in 0.2, and what to use. For one release."""
 
 app = typer.Typer(

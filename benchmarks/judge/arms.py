@@ -119,6 +119,7 @@ _POLICIES = {
     "no-cold": Arm("no-cold", "without OFF-cold", policy="goodput", capability={"cold_off": False}),
     "bandit": Arm("bandit", "policy bandit", policy="bandit"),
     "both": Arm("both", "two sources", policy="goodput", second_source=True),
+    "regression": Arm("regression", "policy regression", policy="regression"),
     "off": Arm("off", "adaptive-spec, switched off", policy="off", again=False),
     ORACLE: Arm(
         ORACLE,
@@ -142,7 +143,7 @@ def parse_arm(name: str) -> Arm:
 
     ``none``, ``k0`` and up (``k0``: vLLM keeps the drafter in step), ``table:1-4=6,5-256=2``,
     ``fixed0`` and up (the same by adaptive-spec), ``off``, ``goodput``, ``history``, ``one-k``,
-    ``ladder``, ``no-cold``, ``both``, ``bandit``, ``sglang-tiers``,
+    ``ladder``, ``no-cold``, ``both``, ``bandit``, ``regression``, ``sglang-tiers``,
     ``oracle``; on SGLang's scheduler ``sglang-rule`` and ``sglang-list``; and ``policy:NAME`` or
     ``policy:NAME={options as JSON}``.
 

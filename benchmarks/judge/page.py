@@ -32,6 +32,7 @@ ABLATIONS = (
     "ladder",
     "no-cold",
     "bandit",
+    "regression",
     "both",
     "oracle",
 )

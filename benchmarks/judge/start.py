@@ -8,7 +8,7 @@ from . import setup
 from .arms import NONE, SGLANG_LIST, SGLANG_RULE, parse_arm
 from .engines import SGLANG, VLLM, Engine, EngineKind, Name
 
-_PLAIN = (NONE, "goodput", "bandit")
+_PLAIN = (NONE, "goodput", "bandit", "regression")
 
 
 def start(kind: EngineKind) -> Engine:

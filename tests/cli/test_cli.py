@@ -14,7 +14,7 @@ from adaptive_spec.commands.demo import MODELS, SCRIPT, demo_script
 from adaptive_spec.errors import AdaptiveSpecError
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
-OURS = ["bandit", "goodput", "off", "static"]
+OURS = ["bandit", "goodput", "off", "regression", "static"]
 BASELINES = [
     *("batch_table", "cascade", "nightjar", "sglang_ema", "sglang_throughput"),
     *("trtllm_request_gate", "trtllm_schedule", "trtllm_window_gate", "turbospec"),
@@ -65,7 +65,7 @@ def test_what_does_not_fit_in_memory_is_one_line(monkeypatch, capsys) -> None:
     assert capsys.readouterr().err == "error: this takes more memory than there is\n"
 
 
-@pytest.mark.parametrize("command", ["advise", "profile", "report", "sweep", "top"])
+@pytest.mark.parametrize("command", ["advise", "fit", "profile", "report", "sweep", "top"])
 def test_a_link_to_itself_is_one_line_and_no_crash(command: str, tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)

@@ -41,7 +41,7 @@ def test_json_keeps_what_a_terminal_must_not_obey(capsys: pytest.CaptureFixture[
     assert json.loads(said) == value
 
 
-@pytest.mark.parametrize("command", ["advise", "profile", "explain"])
+@pytest.mark.parametrize("command", ["advise", "profile", "explain", "fit"])
 def test_labels_and_paths_of_a_foreign_trace_are_shown_without_escapes(
     tmp_path: Path, command: str
 ) -> None:

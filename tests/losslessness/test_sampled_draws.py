@@ -67,6 +67,7 @@ def by_the_neighbour(confidence: FloatArray) -> IntArray:
     ("name", "engine"),
     [
         ("goodput", "K and depth free"),
+        ("regression", "K and depth free"),
         ("vllm_adaptive_verification", "K per request"),
     ],
 )

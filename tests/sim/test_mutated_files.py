@@ -19,11 +19,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import bounded_read
+from adaptive_spec import bounded_read, policies
 from adaptive_spec.errors import AdaptiveSpecError, DataError
+from adaptive_spec.policies.regression import load_model
 from adaptive_spec.sim import hardware
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.fit.sources import read_source
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 from adaptive_spec.sim.hardware.profile_file import read_hardware_profile
 from adaptive_spec.sim.load.description import read_description
@@ -93,6 +95,7 @@ def _everything_of_a_trace(path: Path) -> None:
         lambda: read_timed_steps([path]),
         lambda: list(LoggedTrace(path.parent).steps()),
         lambda: list(read_step_trace(path)),
+        lambda: read_source(path.parent),
     ):
         try:
             read()
@@ -149,10 +152,17 @@ KINDS: dict[str, tuple[str, Callable[[Path], bytes], Reader]] = {
             ("LZMA", zipfile.ZIP_LZMA),
         )
     },
+    "fit, npz": ("steps.npz", _npz, read_source),
+    "fit, lists": ("lists.jsonl", lambda folder: LISTS, read_source),
     "hardware profile": (
         "profile.json",
         lambda folder: _shipped(hardware, "profiles/h100-llama-8b.json"),
         read_hardware_profile,
+    ),
+    "fitted model": (
+        "model.json",
+        lambda folder: _shipped(policies, "regression_model.json"),
+        load_model,
     ),
     "report": (
         "results.json",

@@ -65,7 +65,7 @@ def test_nothing_can_be_taken_from_a_source_that_is_not_there() -> None:
         ([4, 0], 0, 4),
     ],
 )
-@pytest.mark.parametrize("policy", ["bandit", "goodput", "static"])
+@pytest.mark.parametrize("policy", ["bandit", "goodput", "regression", "static"])
 def test_no_policy_drafts_deeper_than_a_request_can_use(
     policy: str, possible: list[int], prompts: int | None, depth: int
 ) -> None:

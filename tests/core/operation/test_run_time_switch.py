@@ -80,6 +80,7 @@ def test_going_back_to_the_first_policy_brings_its_options_back(first: str) -> N
         ({"policy": "no_such"}, ConfigError, "no_such"),
         ({"policy": "adaptive_spec.policies.static:StaticPolicy"}, ConfigError, "static:Static"),
         ({"policy": "goodput", "options": {"profile": "/dev/zero"}}, ConfigError, "/dev/zero"),
+        ({"policy": "regression", "options": {"model": "/etc/passwd"}}, ConfigError, "was started"),
         ({"policy": "static", "options": {"k": -2}, "mode": "off"}, PolicyError, "$.k"),
         ({"options": {"unknown": 2}, "mode": "off"}, PolicyError, "unknown"),
     ],

@@ -1,5 +1,6 @@
 """The installed policies, with options under which they decide something in a small world."""
 
+from pathlib import Path
 from typing import Any
 
 from adaptive_spec import Capability, Level
@@ -12,11 +13,13 @@ from tests.losslessness.exact.server import Server, Signal
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "batch_table": {"table": [[1, 2, 2], [3, 8, 1]]},
+    # It tries nothing and learns little: what drafts cost, and are worth, it must know.
+    "regression": {"model": str(Path(__file__).with_name("believes_confidence.json"))},
     "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
     "trtllm_schedule": {"schedule": [[3, 2], [8, 1]]},
     "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
 }
-LIVE = frozenset({"goodput", "vllm_adaptive_verification"})
+LIVE = frozenset({"goodput", "regression", "vllm_adaptive_verification"})
 """Those whose K follows what the drafter says of the round at hand."""
 NAMES = tuple(sorted(available_policies(baselines=True)))
 

@@ -7,8 +7,8 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.confidence import with_confidence
 from adaptive_spec.sim.acceptance.hazard import generate, shipped_model
 from adaptive_spec.sim.acceptance.per_position import read_per_position
-from adaptive_spec.sim.acceptance.prediction_quality import calibration_error, ranking_quality
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
+from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
 
 from .conftest import GSM8K
 from .fake_records import data_of, shown_at
@@ -82,20 +82,3 @@ def test_an_auc_that_can_not_be_is_refused(good, auc):
 def test_recorded_confidence_of_our_own_pair_tells_accepted_drafts(data):
     recorded = read_recorded_npz(data / "own" / "bench_draft_code_t0.8.npz")
     assert ranking_quality(*shown_at(recorded, 0)) > 0.7
-
-
-def test_calibration_is_zero_for_the_truth_and_finds_what_is_off() -> None:
-    random = np.random.default_rng(0)
-    predicted = random.uniform(0.02, 0.98, 40_000)
-    accepted = (random.random(40_000) < predicted).astype(np.float64)
-    assert calibration_error(predicted, accepted) < 0.02
-    too_sure = np.clip(predicted + 0.1, 0, 1)
-    assert calibration_error(too_sure, accepted) == pytest.approx(0.1, abs=0.02)
-
-
-def test_auc_is_the_share_of_pairs_in_the_right_order() -> None:
-    accepted = np.array([1.0, 0.0, 1.0, 0.0])
-    assert ranking_quality(np.array([0.9, 0.1, 0.8, 0.2]), accepted) == 1.0
-    assert ranking_quality(np.array([0.5, 0.5, 0.5, 0.5]), accepted) == 0.5
-    assert ranking_quality(np.array([0.3, 0.2, 0.1, 0.05]), accepted) == 0.75
-    assert ranking_quality(np.array([0.3]), np.array([1.0])) is None

@@ -1,0 +1,1 @@
+"""Fit of the `regression` policy's model to recorded steps (`adaptive-spec fit`)."""
