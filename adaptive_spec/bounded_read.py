@@ -70,25 +70,57 @@ LONGEST_LINE = 16 << 20
 """Bytes of a line of a trace, a load or acceptance data; a step of 1,000 requests has 0.3 MB."""
 
 
-_GZIP = b"\x1f\x8b"
-_OTHERS = {b"PAR1": "Parquet", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd"}
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_OTHERS = {b"PAR1": "Parquet", b"PK\x03\x04": "zip"}
 """First bytes of files that hold no lines of text, and what they are."""
 
 
 @contextmanager
 def open_lines(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file of lines, plain or gzip; the first bytes tell, not the name.
+    """Open a file of lines, plain, gzip or zstd; the first bytes tell, not the name.
 
-    Raises OSError as `open_regular` does, or if it is of another packed format.
+    Raises OSError as `open_regular` does, if it is of another packed format, or if it is zstd and
+    the package zstandard is missing. A damaged zstd file raises OSError where it is read.
     """
     with open_regular(path) as raw:
         start = cast(io.BufferedReader, raw).peek(4)[:4]
         if kind := _OTHERS.get(start):
-            raise OSError(errno.EINVAL, f"a {kind} file; only text is read, plain or gzip")
+            raise OSError(errno.EINVAL, f"a {kind} file; only text is read, plain, gzip or zstd")
         if start.startswith(_GZIP):
             yield cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw)))
+        elif start == _ZSTD:
+            yield cast(BinaryIO, io.BufferedReader(_ZstdFile(raw)))
         else:
             yield raw
+
+
+def is_plain(lines: BinaryIO) -> bool:
+    """Return whether what `open_lines` gave is the file itself, as long as it is on disk."""
+    return not isinstance(getattr(lines, "raw", None), gzip.GzipFile | _ZstdFile)
+
+
+class _ZstdFile(io.RawIOBase):
+    """Reads a zstd file, of any number of frames."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        try:
+            import zstandard
+        except ImportError as error:
+            said = "a zstd file needs zstandard: pip install '.[fleet]' in a checkout"
+            raise OSError(errno.EINVAL, said) from error
+        self._error = zstandard.ZstdError
+        self._reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer. Raises OSError for a damaged file."""
+        try:
+            return int(self._reader.readinto(buffer))
+        except self._error as error:
+            raise OSError(errno.EINVAL, f"damaged: {error}") from error
 
 
 def read_bounded_lines(file: BinaryIO) -> Iterator[bytes]:

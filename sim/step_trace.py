@@ -18,7 +18,7 @@ import numpy as np
 
 from adaptive_spec.audit.blocks import Arm, Window
 from adaptive_spec.errors import DataError
-from adaptive_spec.operation.trace import Segment, find_segments, read_segment
+from adaptive_spec.operation.segments import Segment, find_segments, read_segment
 from adaptive_spec.step import Capability, IntArray, Mode, StepOutcome
 
 MOST_DRAFTS = 254

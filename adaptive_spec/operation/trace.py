@@ -1,7 +1,8 @@
 """Step traces: one JSON line per finished step, in append-only segments.
 
 All adapters and the simulator write this format; replay, fit and report read it. A segment is named
-``steps-<pid>-<number>.jsonl``; a killed process loses at most its last 32 steps, and readers
+``steps-<host>-<start>-<pid>-<number>.jsonl``, so that those of
+several pods may share a folder; a killed process loses at most its last 32 steps, and readers
 skip a last line that is cut. Segments rotate by size. The oldest of a folder's segments that no
 process writes is deleted, so disk use stays bounded over restarts.
 
@@ -57,23 +58,21 @@ Optional columns:
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import logging
 import math
 import os
 import re
-import zlib
-from collections.abc import Callable, Iterator
+import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.bounded_read import DECODE_ERRORS, open_lines, read_bounded_lines
 from adaptive_spec.config import Trace
-from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import LockedFile, Retry, remove_unused
 from adaptive_spec.operation.plain import plain
 from adaptive_spec.operation.status import Counters
@@ -88,8 +87,7 @@ from adaptive_spec.step import (
 )
 
 SCHEMA = 1
-_LOG = logging.getLogger(__name__)
-_NUMBER = re.compile(r"(\d+)")
+_MOST_HOST_CHARACTERS = 64
 _FLUSH_EVERY_STEPS = 32
 # Clients choose ids, and each step repeats them.
 _MOST_ID_CHARACTERS = 96
@@ -112,6 +110,10 @@ class StepTrace:
         self._encoder = msgspec.json.Encoder(enc_hook=plain)  # a policy may predict numpy numbers
         # A digest without a key could be found by trying ids.
         self._key = os.urandom(16) if config.hash_ids else b""
+        # A process's number, and a pod's name, come again after a restart.
+        host = re.sub(r"[^A-Za-z0-9]+", "_", socket.gethostname())[:_MOST_HOST_CHARACTERS]
+        began = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        self._prefix = f"steps-{host}-{began}-{os.getpid()}-"
 
     @property
     def on(self) -> bool:
@@ -212,7 +214,7 @@ class StepTrace:
         """Return the name of the next segment, never one that exists."""
         assert self._directory is not None
         self._directory.mkdir(parents=True, exist_ok=True)
-        prefix = f"steps-{os.getpid()}-"
+        prefix = self._prefix
         found = self._directory.glob(f"{prefix}*.jsonl*")  # also those that were packed
         numbers = [path.name.removeprefix(prefix).partition(".")[0] for path in found]
         number = max((int(text) + 1 for text in numbers if text.isdecimal()), default=0)
@@ -312,98 +314,6 @@ def _request_columns(context: StepContext, outcome: StepOutcome) -> dict[str, An
 def _nullable(values: IntArray | FloatArray, digits: int) -> Any:
     """Convert to nested lists; the encoder writes non-finite values as null."""
     return np.round(values, digits).tolist()
-
-
-class Segment(NamedTuple):
-    """A file of a trace, as long as it was when it was found: its server may be writing it."""
-
-    path: Path
-    size: int
-
-
-def find_segments(place: str | os.PathLike[str]) -> list[Segment]:
-    """Return the segments in a folder and its folders, plain or gzip, or the file that is named.
-
-    In order of folder, process and number. Links to folders are not followed. Raises DataError for
-    a place that is not there.
-    """
-    top = Path(place)
-    try:
-        if not top.is_dir():
-            return [Segment(top, top.stat().st_size)]
-    except OSError as error:
-        raise DataError(f"{top}: no such directory or file") from error
-    found = []
-    for folder, _, names in os.walk(top):
-        for name in names:
-            if name.startswith("steps-") and name.endswith((".jsonl", ".jsonl.gz")):
-                with contextlib.suppress(OSError):  # deleted meanwhile, or a link to nothing
-                    path = Path(folder, name)
-                    found.append(Segment(path, path.stat().st_size))
-    return sorted(found, key=lambda each: [_natural(part) for part in each.path.parts])
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts numbers in a name by value."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
-
-
-def read_trace(place: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """Yield the steps of all segments of a place, in the order of `find_segments`.
-
-    Skips a cut last line, as a killed process or a full disk leaves it, and logs this. Raises
-    DataError with file and line for any other line that is no step record of this schema.
-    """
-    for segment in find_segments(place):
-        yield from read_segment(segment)
-
-
-def read_segment(segment: Segment) -> Iterator[dict[str, Any]]:
-    """Yield the steps of one segment, plain or gzipped, line by line, like `read_trace`."""
-    path = segment.path
-    decoder = msgspec.json.Decoder(dict[str, Any])
-    for number, line in _numbered_lines(segment):
-        try:
-            record = decoder.decode(line)
-        except DECODE_ERRORS as error:
-            if not line.endswith(b"\n"):
-                _LOG.warning(
-                    "adaptive_spec: %r, line %d: skipped, the line is cut", str(path), number
-                )
-                return
-            raise DataError(f"{path}:{number}: not a step record: {error}") from error
-        if record.get("schema") != SCHEMA:
-            found = record.get("schema", "missing")
-            if isinstance(found, int):
-                raise DataError(
-                    f"{path}:{number}: made by another version of adaptive-spec (schema {found}, "
-                    f"not {SCHEMA}): read it with that one"
-                )
-            raise DataError(
-                f"{path}:{number}: no step record (schema {found!r}, not {SCHEMA}); "
-                "a trace is the folder of the key trace.directory, or a file of it"
-            )
-        yield record
-
-
-def _numbered_lines(segment: Segment) -> Iterator[tuple[int, bytes]]:
-    number, path = 0, segment.path
-    try:
-        with open_lines(path) as lines:
-            # Servers write text; of a packed file, the size says nothing about its lines.
-            packed = isinstance(getattr(lines, "raw", None), gzip.GzipFile)
-            left = math.inf if packed else segment.size
-            for number, line in enumerate(read_bounded_lines(lines), start=1):
-                if len(line) > left:  # written since
-                    return
-                left -= len(line)
-                if line.strip():
-                    yield number, line
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        if isinstance(error, PermissionError):
-            reason = f"{reason}; run as the user of the server, whose files have mode 0600"
-        raise DataError(f"{path}:{number + 1}: cannot be read: {reason}") from error
 
 
 def _number(value: float) -> float | None:

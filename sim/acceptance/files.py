@@ -12,6 +12,7 @@ import msgspec
 
 from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import DataError
+from adaptive_spec.operation.segments import is_trace_place
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.hazard import PREFIX, generate, load_hazard_model, shipped_model
 from adaptive_spec.sim.acceptance.per_position import lists_of, read_per_position
@@ -74,7 +75,7 @@ def _load(
             return shipped_two_sources(name, drafter_list, depth=kmax)
         return shipped_record(name, depth=kmax, seed=seed)
     file = Path(path)
-    if file.is_dir():
+    if is_trace_place(file):
         return read_step_trace(file, depth=kmax, seed=seed)
     if is_npz(file):
         return read_recorded_npz(file, depth=kmax, seed=seed)

@@ -36,9 +36,7 @@ class AdviseOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     traces: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Folders or segments of step traces, as `trace.directory` names, or a server."
-        ),
+        typer.Argument(help="Folders, segments, patterns or URLs of step traces, or a server."),
     ] = None
     server: Annotated[
         str | None, typer.Option(help="URL of a server that writes a step trace on this machine.")

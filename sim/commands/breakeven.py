@@ -34,13 +34,14 @@ def breakeven(
 
     from adaptive_spec.commands.status_source import StatusSource
     from adaptive_spec.errors import DataError
+    from adaptive_spec.operation.segments import is_trace_place
     from adaptive_spec.policies.optional.break_even import BreakEven
     from adaptive_spec.sim.break_even import break_even
     from adaptive_spec.sim.hardware.from_trace import servers
     from adaptive_spec.sim.policy_choice import parse_policy
 
     found: dict[str, BreakEven | None]
-    if Path(source).exists():
+    if Path(source).exists() or is_trace_place(source):
         apart, choice = servers(Path(source)), parse_policy(policy)
         names = ["0"] if len(apart) == 1 else [trace.name for trace in apart]
         found = {n: break_even(trace, choice) for n, trace in zip(names, apart, strict=True)}

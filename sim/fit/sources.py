@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from adaptive_spec.errors import DataError
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import is_trace_place, read_trace
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.recorded import is_npz, load_recorded_npz
@@ -95,7 +95,7 @@ def read_source(
 
     Raises DataError naming the file and what is wrong.
     """
-    if not path.exists():
+    if not path.exists() and not is_trace_place(path):
         raise DataError(f"{path}: no such file or folder")
     if _is_trace(path):
         return traced_steps(path)
@@ -128,7 +128,7 @@ def replayed_steps(data: AcceptanceData, *, seed: int) -> Steps:
 
 def _is_trace(path: Path) -> bool:
     """A folder with segments, or a file whose first line is a step record."""
-    if path.is_dir():
+    if is_trace_place(path):
         return True
     try:
         row = next(read_trace(path), {})

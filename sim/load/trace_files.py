@@ -34,6 +34,7 @@ import msgspec
 
 from adaptive_spec.bounded_read import DECODE_ERRORS
 from adaptive_spec.errors import DataError
+from adaptive_spec.operation.segments import is_trace_place
 from adaptive_spec.sim.load.request import MOST_TOKENS, Request
 from adaptive_spec.sim.text_rows import read_lines
 
@@ -68,7 +69,7 @@ def format_of(path: Path) -> LoadFormat:
 
     Raises DataError if it is none that can be read, or cannot be read at all.
     """
-    if path.is_dir():
+    if is_trace_place(path):
         return LoadFormat.STEP_TRACE
     if path.suffix in {".yaml", ".yml"}:
         return LoadFormat.DESCRIPTION

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import read_trace
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
 KEYS = (

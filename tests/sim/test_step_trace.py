@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
+import zstandard
 from typer.testing import CliRunner
 
 from adaptive_spec.commands.cli import with_installed_commands
@@ -86,21 +88,59 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+def gzipped(folder: Path, content: bytes) -> Path:
+    return packed(folder, "gz", gzip.compress(content))
+
+
+def zstd(folder: Path, content: bytes) -> Path:
+    whole = zstandard.ZstdCompressor().compress
+    return packed(folder, "zst", whole(content[:5000]) + whole(content[5000:]))
+
+
+def packed(folder: Path, suffix: str, content: bytes) -> Path:
+    file = folder / "replica" / f"steps-1-000000.jsonl.{suffix}"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    return folder
+
+
+def a_pattern(folder: Path, content: bytes) -> Path:
+    gzipped(folder, content)
+    return folder / "*lic[ab]"
+
+
+def a_url(folder: Path, content: bytes) -> Path:
+    files = fsspec.filesystem("memory")
+    files.pipe_file(f"/{folder.name}/eu/steps-1-000000.jsonl", content)
+    files.pipe_file(f"/{folder.name}/eu/notes.txt", b"of others")
+    return Path(f"memory://{folder.name}")
+
+
+@pytest.mark.parametrize("place", [gzipped, zstd, a_pattern, a_url])
 @pytest.mark.parametrize("reader", READERS)
-def test_packed_segments_and_folders_of_folders_are_the_same_trace(
-    tmp_path: Path, reader: str
+def test_a_trace_is_the_same_packed_in_folders_by_pattern_and_under_a_url(
+    tmp_path: Path, reader: str, place: Callable[[Path, bytes], Path]
 ) -> None:
-    rows = served()
-    plain = written(tmp_path / "plain", rows)
-    packed = tmp_path / "parent" / "replica" / "steps-1-000000.jsonl.gz"
-    packed.parent.mkdir(parents=True)
-    packed.write_bytes(gzip.compress((plain / NAME).read_bytes()))
-    read = READERS[reader]
+    plain = written(tmp_path / "plain", served())
+    other = place(tmp_path / f"{reader}-{place.__name__}", (plain / NAME).read_bytes())
     if reader == "observe":
-        whole, other = observe(plain), observe(tmp_path / "parent")
-        assert (whole.loads, whole.kinds) == (other.loads, other.kinds)
+        whole, found = observe(plain), observe(other)
+        assert (whole.loads, whole.kinds) == (found.loads, found.kinds)
     else:
-        assert read(plain) == read(tmp_path / "parent")
+        assert READERS[reader](plain) == READERS[reader](other)
+
+
+def test_places_without_a_trace_are_named(tmp_path: Path) -> None:
+    for place in (tmp_path / "no*thing", tmp_path / "nothing"):
+        with pytest.raises(DataError, match=r"no(\*)?thing: no such directory or file"):
+            find_trace(place)
+    with pytest.raises(DataError, match="memory://none: no steps-"):
+        find_trace(Path("memory://none"))
+    with pytest.raises(DataError, match="nosuchscheme://a/b: cannot be read: Protocol not known"):
+        find_trace(Path("nosuchscheme://a/b"))
+    damaged = packed(tmp_path, "zst", zstandard.MAGIC_NUMBER.to_bytes(4, "little") + b"\xff" * 99)
+    with pytest.raises(DataError, match=r"zst:1: cannot be read: damaged"):
+        list(read_steps(damaged))
 
 
 def test_processes_are_read_in_order_of_their_numbers(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 
 from adaptive_spec.config import Trace
 from adaptive_spec.controller.steps_in_flight import finished_step
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.operation.trace import StepTrace, read_trace, step_record
+from adaptive_spec.operation.trace import StepTrace, step_record
 from adaptive_spec.sim.logged_steps import LoggedTrace
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan, StepContext, StepOutcome
 from tests import steps

@@ -19,7 +19,7 @@ from engines import PATIENT
 from scenarios import prompts
 from server import Server, serving
 
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import read_trace
 
 pytestmark = [pytest.mark.http, pytest.mark.long]
 

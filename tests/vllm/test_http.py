@@ -9,7 +9,7 @@ from engines import KMAX
 from scenarios import prompts
 from server import Server
 
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import read_trace
 
 pytestmark = pytest.mark.http
 

@@ -18,7 +18,7 @@ from mixed_traffic import MixedTraffic
 from questions import Question, ask, questions
 from steadiness import Steadiness
 
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import read_trace
 
 pytestmark = pytest.mark.engine
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile, write_hardware_profile
 

@@ -12,7 +12,7 @@ from adaptive_spec.audit.blocks import BLOCK_STEPS
 from adaptive_spec.config import Audit, Trace
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.operation.run_time_switch import parse_switch
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from tests import steps
 from tests.core.controller.answers import PATIENT

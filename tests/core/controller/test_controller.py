@@ -15,7 +15,7 @@ from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan,
 from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.controller.faults import FORGIVEN_AFTER, Breaker
 from adaptive_spec.controller.kv_guard import affordable_drafts, limit_to_memory
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.step import FinishedStep, StepContext
 from tests import steps

@@ -17,8 +17,9 @@ from adaptive_spec.config import Trace
 from adaptive_spec.operation import output_file, saved_state
 from adaptive_spec.operation.output_file import OwnedFile, replace_file
 from adaptive_spec.operation.run_time_switch import ControlFile, SwitchRequest
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.operation.trace import StepTrace, read_trace
+from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.policy import build_policy
 from tests.core.controller.answers import FULL, PATIENT, context, outcome

@@ -15,7 +15,7 @@ import pytest
 from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.config import FailOpen, Trace
 from adaptive_spec.operation.run_time_switch import parse_switch
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.step import FinishedStep
 from tests import steps as made

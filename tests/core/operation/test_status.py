@@ -15,8 +15,8 @@ from adaptive_spec.config import Trace
 from adaptive_spec.controller.plan_validation import engine_plan
 from adaptive_spec.operation.metrics import families
 from adaptive_spec.operation.run_time_switch import SwitchRequest
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.operation.status import FIGURES, Counters, PredictionCheck
-from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.step import FinishedStep, Mode, SpecPlan, StepContext, StepOutcome
 from tests import steps
 from tests.core.controller.answers import FULL, Answer, context, outcome

@@ -4,6 +4,8 @@ import errno
 import gzip
 import logging
 import os
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from adaptive_spec.controller.plan_validation import engine_plan
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.output_file import LockedFile
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.operation.status import Counters
-from adaptive_spec.operation.trace import StepTrace, read_trace
+from adaptive_spec.operation.trace import StepTrace
 from adaptive_spec.step import StepContext, StepOutcome
 from tests.core.controller.answers import context, outcome
 
@@ -115,15 +118,18 @@ def test_a_segment_that_is_being_written_is_never_deleted(tmp_path: Path) -> Non
     first.close(0.0)
 
 
-def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "precious"
     target.write_text("kept")
     folder = tmp_path / "trace"
     folder.mkdir()
-    (folder / f"steps-{os.getpid()}-000000.jsonl").symlink_to(target)
+    monkeypatch.setattr(time, "gmtime", lambda: time.struct_time((2026, 1, 2, 3, 4, 5, 0, 0, 0)))
+    monkeypatch.setattr(socket, "gethostname", lambda: "pod-0.of a/set")
+    name = f"steps-pod_0_of_a_set-20260102T030405Z-{os.getpid()}"
+    (folder / f"{name}-000000.jsonl").symlink_to(target)
     write(folder, 5).close(0.0)
     assert target.read_text() == "kept"
-    assert (folder / f"steps-{os.getpid()}-000001.jsonl").stat().st_mode & 0o777 == 0o600
+    assert (folder / f"{name}-000001.jsonl").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
@@ -163,7 +169,7 @@ def test_packed_segments_are_known_by_their_bytes(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(path.read_bytes()))
     assert len(list(read_trace(tmp_path))) == 5
     path.write_bytes(b"PAR1" + bytes(99))
-    with pytest.raises(DataError, match="a Parquet file; only text is read"):
+    with pytest.raises(DataError, match="a Parquet file; only text is read, plain, gzip or zstd"):
         list(read_trace(tmp_path))
 
 

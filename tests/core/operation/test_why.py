@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.operation.status import COLUMNS, History
-from adaptive_spec.operation.trace import read_trace
 from adaptive_spec.operation.why import sentence
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.step import Kind, Mode, SpecPlan

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.operation.trace import read_trace
+from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.sim.load.base import ClosedLoad
 from adaptive_spec.step import Level, Mode, SpecPlan
