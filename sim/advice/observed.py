@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from array import array
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -58,6 +60,13 @@ class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     requests: int
     by_position: list[float | None]
+
+    @property
+    def accepted(self) -> list[float]:
+        """Accepted drafts per request and step at K = 1, 2, ..., up to the deepest tried."""
+        known = itertools.takewhile(lambda rate: rate is not None, self.by_position)
+        reached = itertools.accumulate((rate or 0.0 for rate in known), operator.mul)
+        return list(itertools.accumulate(reached))
 
 
 @dataclass(frozen=True)

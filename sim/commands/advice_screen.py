@@ -56,6 +56,11 @@ def _print_details(advice: Advice, console: Console, say: object) -> None:
     for kind in advice.kinds:
         rates = " ".join("–" if rate is None else f"{rate:.2f}" for rate in kind.by_position)
         say(f"acceptance by position, {kind.name} ({kind.requests:,} requests): {rates}")
+    if accepted := advice.kinds[0].accepted:
+        by_k = " ".join(f"{each:.2f}" for each in accepted)
+        say(f"accepted drafts per request and step at K = 1, 2, ...: {by_k}")
+        planned = f"--nextn {len(accepted)} --nextn-accepted {accepted[-1]:.2f}"
+        say(f"for a planner, at the largest K: aiconfigurator {planned}")
     if advice.predictions:
         console.print(_predicted(advice))
         say(by_clients(advice))

@@ -41,7 +41,7 @@ NOT_EXECUTED = {
     "with TensorRT-LLM; tests/tensorrt_llm installs the hook into a copy",
     r"curl .*localhost:30000": "needs a running SGLang; tests/sglang sends the same requests",
     r"guidellm |vllm bench ": "needs a running server and minutes; tried by hand on a CPU",
-    r"docker |MODEL=": "needs a container runtime and a GPU; `make check` lints the files",
+    r"docker |kubectl |MODEL=": "needs containers or a cluster; `make check` lints the files",
     r"make (bench(-quick)?|check|demo-quick|gpu|site|test|test-trtllm .*)$": "takes "
     "minutes, or needs a GPU; tests/demo, tests/bench_* and test_docs.py test the parts",
     r"pytest ": "is itself a run of tests",

@@ -77,11 +77,14 @@ def advised(folder: Path, **options: Any) -> Advice:
     return predict(traces, resamplings=2, tokens=200, **options).conclude()
 
 
+WARM_UP_STEPS = adaptive.WARM_UP_STEPS
+
+
 @pytest.fixture(scope="module", autouse=True)
 def short_warm_up() -> Iterator[None]:
     """Simulations of which verdicts hold after a third of the warm-up."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adaptive, "WARM_UP_STEPS", 100)
+        patch.setattr(adaptive, "WARM_UP_STEPS", WARM_UP_STEPS // 3)
         yield
 
 
@@ -190,12 +193,13 @@ def test_what_a_drafter_costs_while_off_is_its_pass_and_what_it_holds(found: Adv
 
 
 @pytest.mark.long
-def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path):
+def test_a_pipeline_over_pcie_runs_without_drafts(tmp_path, monkeypatch):
     """vllm#44697: each verified token crosses PCIe between the stages, and drafting does, too.
 
     In a pipeline every step drafts Kmax, so a trace does not show what that costs. But verifying
     the drafts does not pay for itself, and drafting can only cost more.
     """
+    monkeypatch.setattr(adaptive, "WARM_UP_STEPS", WARM_UP_STEPS)
     pipeline = {
         "hardware": PlainHardware(fixed=30e-3, token=9e-3),
         "drafter": PlainDrafter(pass_=5e-3),
@@ -249,6 +253,7 @@ def test_a_trace_with_one_k_shows_what_ran_and_says_what_is_missing(tmp_path):
     assert found.predictions == []
     assert found.overall.acceptance == pytest.approx(0.75)
     assert found.kinds[0].by_position == [1.0, 0.5]
+    assert found.kinds[0].accepted == [1.0, 1.5]
     assert found.verdict.worth == "cannot tell"
     assert "shadow_share" in dict(found.verdict.answers)["Record"]
 
@@ -509,6 +514,7 @@ def test_the_command_prints_one_screen_and_writes_a_whole_page(tmp_path):
     done = CliRunner().invoke(app, [str(trace), "--html", str(page)])
     assert done.exit_code == 0, done.output
     assert "acceptance by position" in done.output
+    assert "aiconfigurator --nextn 2 --nextn-accepted 1.00" in done.output
     text = page.read_text(encoding="utf-8")
     assert "Acceptance by draft position" in text
     assert "src=" not in text
