@@ -12,8 +12,8 @@ LOADS = ((1, 1), (2, 8), (9, 31), (32, 63), (64, 1 << 30))
 """Requests at once that share a column."""
 DEFAULT = "h100-llama-8b"
 """The default profile, which is held against rows of V9 that another one is judged by."""
-LEFT_OUT = ("V3", "V6", "V8")
-"""Not in the sum: rows that stand in V9, another simulator's figures, step times without drafts."""
+LEFT_OUT = ("V8",)
+"""Not in the sum: step times without drafts."""
 
 
 def sections() -> dict[str, str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from adaptive_spec.sim.line_file import LineFile, write_whole
+
 from .device import Work
-from .line_file import LineFile
 
 COLD_STEPS = 300
 """First steps of a policy that has learned nothing."""
@@ -147,6 +148,4 @@ class RowFile(LineFile[Row]):
         """Write all rows anew, ordered by their coordinates."""
         rows = sorted(self._rows.values(), key=lambda row: row.identity)
         text = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-        spare = self.path.with_suffix(".new")
-        spare.write_bytes(text)
-        spare.replace(self.path)
+        write_whole(self.path, text)

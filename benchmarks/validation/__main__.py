@@ -27,7 +27,7 @@ def validate(
     ] = None,
     tables: Annotated[
         list[str] | None,
-        typer.Option("--table", help="V1 ... V9; repeat for several. Default: all."),
+        typer.Option("--table", help="V1, V2, V8, V9; repeat for several. Default: all."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     record: Annotated[

@@ -21,7 +21,7 @@ from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
-from adaptive_spec.sim.load.base import ClosedLoad, Load
+from adaptive_spec.sim.load.base import Load
 from adaptive_spec.sim.load.request import Request
 from adaptive_spec.sim.results.result import Result
 
@@ -110,21 +110,6 @@ class Arms(msgspec.Struct, frozen=True, kw_only=True):
         )
         data = generate(model, depth=max(k, 1), seed=_SEED, output_tokens=lengths)
         return simulated(self.load(), data, self.profile, k, drafter=self.drafter)
-
-
-def like_requests(
-    profile: HardwareProfile,
-    requests: int,
-    prompt_tokens: int,
-    output_tokens: int,
-) -> Arms:
-    """Return the arms of a closed loop whose requests all have the same lengths."""
-    lengths = (output_tokens,) * requests
-    return Arms(
-        load=lambda: ClosedLoad(one_per_record(lengths, prompt_tokens), 1),
-        lengths=lengths,
-        profile=profile,
-    )
 
 
 def level_of(

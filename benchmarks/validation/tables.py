@@ -15,10 +15,6 @@ from benchmarks.validation.row import Check, Row, cells_within
 MODULES = {
     "V1": "leviathan",
     "V2": "eagle3_by_batch",
-    "V3": "draft_length_audit",
-    "V4": "vllm_pull_request_16035",
-    "V6": "specdecode_bench",
-    "V7": "step_correlation",
     "V8": "no_speculation",
     "V9": "at_load",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptive_spec.commands.terminal import print_json, print_text
-from adaptive_spec.errors import missing_extra
 from adaptive_spec.sim.commands.options import JsonForTable
 from adaptive_spec.sim.commands.printing import (
     ProgressLines,
@@ -57,8 +55,6 @@ def sweep(
     Finished runs are kept at once: the same command goes on where a killed one has stopped. Exit
     status 1: some runs have failed; they are named, and tried again by the same command.
     """
-    if find_spec("polars") is None:
-        raise missing_extra("sweep needs polars", "sim")
     from adaptive_spec.sim.data_folder import ENVIRONMENT_VARIABLE, data_folder
     from adaptive_spec.sim.sweep.run import plan_sweep
 
@@ -128,10 +124,10 @@ def _run(
 
 def _print_json(results: SweepResults, directory: Path) -> None:
     from adaptive_spec.sim.report.leaderboard import by_load
-    from adaptive_spec.sim.sweep.store import RESULTS_JSON, RESULTS_PARQUET
+    from adaptive_spec.sim.sweep.store import RESULTS_CSV, RESULTS_JSON
 
     value = {
-        "results": [str(directory / RESULTS_JSON), str(directory / RESULTS_PARQUET)],
+        "results": [str(directory / RESULTS_JSON), str(directory / RESULTS_CSV)],
         "rows": len(results.rows),
         "failures": results.failures,
         "summary": by_load(results),

@@ -1,107 +1,52 @@
-"""Figures of the report: metrics against load, and K over time, in one style."""
+"""Figures of the report: scores against load, and K over time, in one style."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import mean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from adaptive_spec.errors import DataError, missing_extra
-from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.report.comparison import (
-    BEST_STATIC,
-    FORESIGHT,
-    NO_SPECULATION,
-    REFERENCES,
-    Comparison,
-    Family,
-    Metric,
-    Setting,
-    Spread,
-    of_best_static,
-    throughput,
-    tpot,
-)
-from adaptive_spec.sim.results.result import Timeline
-from adaptive_spec.step import FloatArray
+from adaptive_spec.sim.sweep.results import Row, SweepResults
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, told apart with any kind of colour vision; yellow is too faint.
 _COLOURS = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
-_MARKERS = "o", "s", "^", "D", "v", "P"
 OTHERS_COLOUR = "#b8b8b8"
+NO_SPECULATION, BEST_STATIC, FORESIGHT = "no speculation", "best fixed K", "foresight"
+REFERENCES = {BEST_STATIC: "--", NO_SPECULATION: ":", FORESIGHT: "-."}
+"""Line styles of what policies are held against."""
 DPI = 110
 RATIO_FLOOR = 0.8
 """Ratios below it leave the picture: what matters lies within some per cent of 1."""
 MOST_LINES = 5
-FIXED = "off", "static"
-"""Policies whose K never changes, but where a request has few tokens left."""
 
 
-@dataclass(frozen=True)
-class Look:
-    """Style of a policy or reference; one without a label is drawn in the background."""
+class Family(NamedTuple):
+    """Loads that differ in one number, or that have nothing in common (`axis` is empty).
 
-    label: str
-    colour: str
-    marker: str = ""
-    line: str = "-"
-    width: float = 1.8
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Keyword arguments of matplotlib's `plot`."""
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "linestyle": self.line,
-            "linewidth": self.width,
-            "markersize": 4.5,
-            "zorder": 2.5 if self.label else 1.5,
-        }
-
-
-_REFERENCE_LOOKS = {
-    BEST_STATIC: Look(BEST_STATIC, "#000000", line="--", width=1.3),
-    NO_SPECULATION: Look(NO_SPECULATION, "#555555", line=":", width=1.5),
-    FORESIGHT: Look(FORESIGHT, "#777777", line="-.", width=1.0),
-}
-
-
-class Looks:
-    """The look of every policy, the same in all figures.
-
-    The default policy and the best ones have a colour; with more policies than colours the rest
-    is grey.
-
-    Args:
-        comparison: whose policies are ranked.
+    Attributes:
+        name: for people.
+        axis: what the number is, with its unit.
+        points: loads and their numbers, ascending.
     """
 
-    def __init__(self, comparison: Comparison) -> None:
-        ranked = list(comparison.policies)
-        if comparison.default is not None:
-            ranked.remove(comparison.default)
-            ranked.insert(0, comparison.default)
-        self.highlighted = tuple(ranked[: len(_COLOURS)])
-        self.others = tuple(ranked[len(_COLOURS) :])
-        self._looks = dict(_REFERENCE_LOOKS)
-        for name, colour, marker in zip(self.highlighted, _COLOURS, _MARKERS, strict=False):
-            self._looks[name] = Look(name, colour, marker)
+    name: str
+    axis: str
+    points: list[tuple[str, float]]
 
-    def of(self, name: str) -> Look:
-        """Return the look of a policy or reference."""
-        return self._looks.get(name) or Look("", OTHERS_COLOUR, width=0.9)
 
-    @property
-    def drawing_order(self) -> tuple[str, ...]:
-        """Names in drawing order; the front one comes last."""
-        return (*self.others, *reversed(REFERENCES), *reversed(self.highlighted))
+def colours(policies: Sequence[str]) -> dict[str, str]:
+    """A colour for each of the first policies; grey for the others."""
+    found = dict.fromkeys(policies, OTHERS_COLOUR)
+    return found | dict(zip(policies, _COLOURS, strict=False))
 
 
 def load_pyplot() -> Any:
@@ -120,21 +65,193 @@ def load_pyplot() -> Any:
             "axes.spines.right": False,
             "axes.grid": True,
             "grid.color": "#e6e6e6",
-            "grid.linewidth": 0.7,
             "axes.axisbelow": True,
-            "axes.titlesize": 10.5,
             "axes.titlelocation": "left",
-            "figure.facecolor": "white",
-            # Otherwise the file holds the version of the library that drew it.
-            "svg.hashsalt": "adaptive-spec",
         }
     )
     return pyplot
 
 
+def families(results: SweepResults, rows: Iterable[Row]) -> list[Family]:
+    """Arrange the loads of some rows by what they have in common."""
+    entries = results.config.load_entries()
+    twice = {text for text, count in Counter(e.load for e in entries).items() if count > 1}
+    # Of loads with the same text, only the plain one is a point among others like it.
+    texts = {e.label: e.label if e.name and e.load in twice else e.load for e in entries}
+    found: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    for load in dict.fromkeys(row.cell.load for row in rows):
+        family, axis, x = place_of(texts.get(load, load))
+        found.setdefault((family, axis), []).append((load, x))
+    several = {key: points for key, points in found.items() if len(points) > 1}
+    made = [Family(*key, sorted(points, key=lambda p: p[1])) for key, points in several.items()]
+    alone = [points[0][0] for key, points in found.items() if key not in several]
+    if alone:
+        numbered = [(load, float(place)) for place, load in enumerate(alone)]
+        made.append(Family("single loads", "", numbered))
+    return made
+
+
+def place_of(text: str) -> tuple[str, str, float]:
+    """Family, axis and place on it of a load, from its text."""
+    number = r"([0-9.]+(?:e[+-]?\d+)?)"
+    if match := re.fullmatch(rf"closed:{number}", text):
+        return "closed loop", "concurrent requests", float(match[1])
+    if match := re.fullmatch(rf"(.+)@closed={number}", text):
+        return f"closed loop, {_file(match[1])}", "concurrent requests", float(match[2])
+    if match := re.fullmatch(rf"poisson:{number}", text):
+        return "Poisson arrivals", "requests per second", float(match[1])
+    if match := re.fullmatch(rf"gamma:{number}:{number}", text):
+        return f"Gamma arrivals, CV {match[2]}", "requests per second", float(match[1])
+    if match := re.fullmatch(rf"(.+)@((?:.*,)?)rate={number}((?:,.*)?)", text):
+        rest = ",".join(part for part in (match[2] + match[4]).split(",") if part)
+        return f"{_file(match[1])} {rest}".rstrip(), "rate, times the recorded", float(match[3])
+    return text, "", 0.0
+
+
+def series(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
+    """Rows by policy or reference, and by load."""
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        for name in _names(row):
+            found.setdefault(name, {}).setdefault(row.cell.load, []).append(row)
+    return found
+
+
+def _names(row: Row) -> list[str]:
+    result = row.result
+    if row.kind != "static":
+        return [result.policy if row.kind == "policy" else FORESIGHT]
+    best = result.regret.best_static_k if result.regret else None
+    names = {"static:k=0": NO_SPECULATION}.get(result.policy)
+    return [*([names] if names else []), *([BEST_STATIC] * (result.policy == f"static:k={best}"))]
+
+
+def draw_curves(
+    pyplot: Any, title: str, family: Family, lines: dict[str, dict[str, list[Row]]], path: Path
+) -> None:
+    """Draw throughput or TPOT, and the score over the best fixed K's, against load.
+
+    Args:
+        pyplot: see `load_pyplot`.
+        title: of the figure.
+        family: the loads.
+        lines: `series` of one setting, policies in order of their colours.
+        path: PNG file to write.
+
+    Raises DataError if it can't be written.
+    """
+    shade = colours([name for name in lines if name not in REFERENCES])
+    figure, panels = pyplot.subplots(1, 2, figsize=(10.5, 4.0), layout="constrained")
+    figure.suptitle(f"{title}: {family.name}", x=0.01, ha="left", fontweight="bold")
+    closed = all(
+        row.closed for by_load in lines.values() for same in by_load.values() for row in same
+    )
+    plain = "throughput [tokens/s]" if closed else "mean TPOT [ms]"
+    lowest = highest = 1.0
+    for axes, ratio in zip(panels, (False, True), strict=True):
+        axes.set_title("score / that of the best fixed K" if ratio else plain)
+        for name, by_load in reversed(lines.items()):
+            points = [
+                (x, found)
+                for load, x in family.points
+                if (
+                    found := [
+                        v for row in by_load.get(load, ()) if (v := _value(row, closed, ratio))
+                    ]
+                )
+            ]
+            if not points or (ratio and name == BEST_STATIC):
+                continue
+            xs = [x for x, _ in points]
+            style = REFERENCES.get(name, "-") if family.axis else ""
+            colour = shade.get(name, "#444444")
+            label = name if name in REFERENCES or colour != OTHERS_COLOUR else None
+            axes.plot(
+                *(xs, [mean(found) for _, found in points], style),
+                color=colour,
+                marker="o",
+                markersize=4,
+                label=label,
+            )
+            if family.axis:
+                low, high = [min(f) for _, f in points], [max(f) for _, f in points]
+                axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
+            if ratio and name not in REFERENCES:
+                every = [value for _, found in points for value in found]
+                lowest, highest = min(lowest, *every), max(highest, *every)
+        _load_axis(axes, family)
+    panels[1].set_ylim(max(lowest, RATIO_FLOOR) - 0.012, highest + 0.012)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside right upper", frameon=False)
+    _save(pyplot, figure, path)
+
+
+def _value(row: Row, closed: bool, ratio: bool) -> float | None:
+    if ratio:
+        return row.result.regret.of_best_static if row.result.regret else None
+    value = row.result.throughput_tok_s if closed else row.result.tpot_ms.mean
+    return value if value is not None and np.isfinite(value) else None
+
+
+def _load_axis(axes: Any, family: Family) -> None:
+    axes.set_xlabel(family.axis or "load")
+    values = [x for _, x in family.points]
+    if not family.axis:
+        names = [load.rpartition("/")[2] for load, _ in family.points]
+        axes.set_xticks(values, names, rotation=20, ha="right", fontsize=8)
+    elif values[-1] / values[0] >= 4:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.minorticks_off()
+
+
+def eventful(rows: Iterable[Row], most: int) -> list[list[Row]]:
+    """Rows with a timeline of the cells where the batch size changes most, one cell per load."""
+    cells: dict[str, dict[Any, list[Row]]] = {}
+    for row in rows:
+        if row.result.timeline.now and (row.kind == "policy" or BEST_STATIC in _names(row)):
+            cells.setdefault(row.cell.load, {}).setdefault(row.cell, []).append(row)
+
+    def change(same: list[Row]) -> float:
+        batch = np.array(same[0].result.timeline.batch_size)
+        return float(batch.std() / max(batch.mean(), 1e-9))
+
+    best = [max(by_cell.values(), key=change) for by_cell in cells.values()]
+    return sorted(best, key=change, reverse=True)[:most]
+
+
+def draw_timeline(pyplot: Any, rows: list[Row], policies: Sequence[str], path: Path) -> None:
+    """Draw batch size and K over time of one cell. Raises DataError if it can't be written."""
+    shade = colours(policies)
+    of = {BEST_STATIC if row.kind == "static" else row.result.policy: row for row in rows}
+    shown = [name for name in policies if name in of and np.ptp(of[name].result.timeline.k) > 0]
+    figure, (top, bottom) = pyplot.subplots(
+        *(2, 1),
+        sharex=True,
+        figsize=(11.5, 5.0),
+        height_ratios=[1, 2],
+        layout="constrained",
+    )
+    cell = rows[0].cell
+    title = f"{cell.acceptance} · {cell.drafter} · {cell.hardware}: {cell.load}"
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    first = rows[0].result.timeline
+    top.fill_between(first.now, first.batch_size, color="#cfd8dc", linewidth=0)
+    top.set_ylabel("batch size\n[requests]")
+    for name in [*shown[:MOST_LINES], *([BEST_STATIC] if BEST_STATIC in of else [])]:
+        line = of[name].result.timeline
+        k = np.where(np.array(line.batch_size) > 0, np.array(line.k), np.nan)
+        style, colour = REFERENCES.get(name, "-"), shade.get(name, "#000000")
+        bottom.plot(line.now, k, style, color=colour, linewidth=1.4, label=name)
+    bottom.set_ylabel("verified drafts K per request\nand step, mean [tokens]")
+    bottom.set_xlabel("simulated time [s]")
+    figure.legend(loc="outside right upper", frameon=False)
+    _save(pyplot, figure, path)
+
+
 def _save(pyplot: Any, figure: Figure, path: Path) -> None:
-    """Write a figure as PNG. Raises DataError if it can't be written."""
     try:
+        # Otherwise the file holds the version of the library that drew it.
         figure.savefig(path, dpi=DPI, metadata={"Software": None})
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror}") from error
@@ -142,193 +259,5 @@ def _save(pyplot: Any, figure: Figure, path: Path) -> None:
         pyplot.close(figure)
 
 
-def draw_load_curves(
-    pyplot: Any, comparison: Comparison, setting: Setting, family: Family, looks: Looks, path: Path
-) -> None:
-    """Draw one setting on one family of loads."""
-    panels = [("throughput [tokens/s]", throughput), ("mean TPOT [ms]", tpot)]
-    if comparison.has_oracles:
-        score = "throughput" if family.closed else "1/TPOT"
-        panels.append((f"{score} / that of the best fixed K", of_best_static))
-    figure, row = pyplot.subplots(
-        1, len(panels), figsize=(4.3 * len(panels) + 1.6, 4.0), layout="constrained"
-    )
-    figure.suptitle(f"{setting.title}: {family.name}", x=0.01, ha="left", fontweight="bold")
-    for axes, (title, metric) in zip(row, panels, strict=True):
-        axes.set_title(title)
-        lines = _draw(axes, comparison, setting, family, looks, metric)
-        _load_axis(axes, family)
-        if metric is of_best_static:
-            axes.axhline(1.0, color="black", linestyle="--", linewidth=1.3, zorder=1)
-            low = min((point.low for line in lines.values() for _, point in line), default=1.0)
-            high = max((point.high for line in lines.values() for _, point in line), default=1.0)
-            axes.set_ylim(max(low, RATIO_FLOOR) - 0.012, high + 0.012)
-            if low < RATIO_FLOOR:
-                note = f"what is below {RATIO_FLOOR:g} is cut off"
-                axes.text(0.02, 0.02, note, transform=axes.transAxes, color="#777777", fontsize=8)
-        else:
-            _positive_axis(axes)
-    others = len(looks.others)
-    _add_legend(figure, row[0], f"grey: {others} other policies, see table" if others else "")
-    _save(pyplot, figure, path)
-
-
-def _draw(
-    axes: Axes,
-    comparison: Comparison,
-    setting: Setting,
-    family: Family,
-    looks: Looks,
-    metric: Metric,
-) -> dict[str, list[tuple[float, Spread]]]:
-    """Lines of means with the range over seeds; what was drawn, by name."""
-    lines = {}
-    for name in looks.drawing_order:
-        if metric is of_best_static and name == BEST_STATIC:
-            continue
-        found = [
-            (point.x, spread)
-            for point in family.points
-            if (spread := comparison.spread(setting, point.load, name, metric)) is not None
-        ]
-        if not found:
-            continue
-        lines[name] = found
-        look = looks.of(name)
-        xs = [x for x, _ in found]
-        settings = look.settings
-        if not family.axis:
-            # Loads that have nothing in common: points, no line that would suggest a way between.
-            settings |= {"linestyle": "", "marker": look.marker or "_"}
-        axes.plot(xs, [spread.mean for _, spread in found], label=look.label or None, **settings)
-        if look.label and any(spread.seeds > 1 for _, spread in found) and family.axis:
-            lows = [spread.low for _, spread in found]
-            highs = [spread.high for _, spread in found]
-            axes.fill_between(xs, lows, highs, color=look.colour, alpha=0.15, linewidth=0)
-    return lines
-
-
-def _load_axis(axes: Axes, family: Family) -> None:
-    axes.set_xlabel(family.axis or "load")
-    values = [point.x for point in family.points]
-    if not family.axis:
-        names = [point.load.rpartition("/")[2] for point in family.points]
-        axes.set_xticks(values, names, rotation=20, ha="right", fontsize=8)
-        axes.set_xlim(-0.5, len(values) - 0.5)
-    elif values[-1] / values[0] >= 4:
-        axes.set_xscale("log", base=2)
-        every = max(1, round(len(values) / 9))
-        axes.set_xticks(values[::every], [f"{value:g}" for value in values[::every]])
-        axes.minorticks_off()
-
-
-def eventful_cells(comparison: Comparison, most: int) -> list[tuple[Setting, str]]:
-    """Settings and loads where the batch size changes most, at most one per load.
-
-    Where nothing changes, as in a closed loop, the one in the middle shows most of K.
-    """
-    found: dict[str, tuple[float, Setting]] = {}
-    for setting in comparison.settings:
-        for family in comparison.families(setting):
-            middle = family.points[len(family.points) // 2].load
-            for point in family.points:
-                lines = _timelines(comparison, setting, point.load)
-                if not lines:
-                    continue
-                batch = np.array(next(iter(lines.values())).batch_size)
-                change = float(batch.std() / max(batch.mean(), 1e-9))
-                # A closed loop fills and empties a little at its ends; that is no event.
-                liveliness = 0.0 if family.closed and change < 0.2 else 1.0 + change
-                liveliness += 0.5 * (point.load == middle)
-                if liveliness > found.get(point.load, (0.0, setting))[0]:
-                    found[point.load] = liveliness, setting
-    ranked = sorted(found, key=lambda load: -found[load][0])
-    return [(found[load][1], load) for load in ranked[:most]]
-
-
-def draw_timeline(
-    pyplot: Any, comparison: Comparison, setting: Setting, load: str, looks: Looks, path: Path
-) -> None:
-    """Draw one cell, of the first seed."""
-    lines = _timelines(comparison, setting, load)
-    known = tuple(name for name in looks.highlighted if name in lines)
-    shown = (_moving(comparison, known) or list(known))[:MOST_LINES]
-    figure, (top, bottom) = pyplot.subplots(
-        2,
-        sharex=True,
-        figsize=(11.5, 5.0),
-        gridspec_kw={"height_ratios": [1, 2]},
-        layout="constrained",
-    )
-    figure.suptitle(f"{setting.title}: {load}", x=0.01, ha="left", fontweight="bold")
-    first = lines[shown[0]] if shown else next(iter(lines.values()))
-    top.fill_between(first.now, first.batch_size, color="#cfd8dc", linewidth=0)
-    top.set_ylabel("batch size\n[requests]")
-    top.set_ylim(bottom=0)
-    for name in (*reversed(shown), BEST_STATIC):
-        line = lines.get(name)
-        if line is None:
-            continue
-        look = looks.of(name)
-        settings = look.settings | {"marker": "", "linewidth": 1.4}
-        bottom.plot(line.now, _k(line), label=look.label, **settings)
-    bottom.set_ylabel("verified drafts K per request\nand step, mean [tokens]")
-    bottom.set_xlabel("simulated time [s]")
-    bottom.set_ylim(bottom=-0.1)
-    drawn = [lines[name] for name in (*shown, BEST_STATIC) if name in lines]
-    # The warm-up is not in a timeline.
-    bottom.set_xlim(min(line.now[0] for line in drawn), max(line.now[-1] for line in drawn))
-    _add_legend(figure, bottom)
-    _save(pyplot, figure, path)
-
-
-def _timelines(comparison: Comparison, setting: Setting, load: str) -> dict[str, Timeline]:
-    """Return the timelines that were kept, by policy and for the best fixed K."""
-    found: dict[str, Timeline] = {}
-    for name in (*comparison.policies, BEST_STATIC):
-        for row in comparison.rows(setting, load, name):
-            if row.result.timeline.now:
-                found.setdefault(name, row.result.timeline)
-    return found
-
-
-def _moving(comparison: Comparison, names: tuple[str, ...]) -> list[str]:
-    """Policies that can change K."""
-    texts = {e.label: e.policy for e in comparison.results.config.policy_entries()}
-    return [name for name in names if parse_policy(texts[name]).name not in FIXED]
-
-
-def _k(timeline: Timeline) -> FloatArray:
-    """K, nan where nothing was decoding."""
-    return np.where(np.array(timeline.batch_size) > 0, np.array(timeline.k), np.nan)
-
-
-def _positive_axis(axes: Axes) -> None:
-    """A y axis from 0, or logarithmic where the values differ by more than a factor of 5."""
-    low, high = axes.dataLim.intervaly
-    if high < low:  # nothing was drawn
-        return
-    if low <= 0 or high / low < 5:
-        axes.set_ylim(0, high * 1.08)
-        return
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    axes.set_ylim(low * 0.85, high * 1.2)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _add_legend(figure: Figure, axes: Axes, note: str = "") -> None:
-    """Name the lines of these axes beside the figure, the front one first.
-
-    Args:
-        figure: with a constrained layout.
-        axes: whose lines have labels.
-        note: a line in grey below the figure.
-    """
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], loc="outside right upper", frameon=False)
-    if note:
-        figure.supxlabel(note, x=0.01, ha="left", color="#666666", fontsize=8.5)
+def _file(text: str) -> str:
+    return text.rpartition("/")[2]

@@ -93,6 +93,7 @@ class Condition:
         cells: that every policy has run.
         seeds: of each.
         standings: best first.
+        best_ks: the best fixed K by column, where columns are loads and the oracles have run.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Condition:
     cells: int
     seeds: int
     standings: tuple[Standing, ...]
+    best_ks: tuple[str, ...] = ()
 
 
 def conditions(results: SweepResults) -> list[Condition]:
@@ -125,6 +127,20 @@ def by_load(results: SweepResults) -> list[Condition]:
         for load in loads
     ]
     return found if len(loads) == 1 else [*found, *conditions(results)]
+
+
+def settings(results: SweepResults) -> list[tuple[Condition, list[Row]]]:
+    """Each setting (the axes without load and seed) with all its rows, oracles included."""
+    found: dict[Place, list[Row]] = {}
+    for row in results.rows:
+        found.setdefault((*place_of_row(row)[:4], ""), []).append(row)
+    made = []
+    for place, rows in found.items():
+        name = " · ".join(part for part in place if part not in ("", "default"))
+        played = [row for row in rows if row.kind == "policy"]
+        if played:
+            made.append((_condition(name, Group(), played, results.config), rows))
+    return made
 
 
 def place_of_row(row: Row) -> Place:
@@ -162,7 +178,16 @@ def _condition(name: str, group: Group, rows: list[Row], config: SweepConfig) ->
         cells=len({place_of_row(row) for row in rows}),
         seeds=len({row.cell.seed for row in rows}),
         standings=tuple(ranked),
+        best_ks=tuple(_best_k(rows, load) for load in loads)
+        if columns == loads and any(row.result.regret for row in rows)
+        else (),
     )
+
+
+def _best_k(rows: list[Row], load: str) -> str:
+    regrets = [row.result.regret for row in rows if row.cell.load == load]
+    ks = sorted({regret.best_static_k for regret in regrets if regret})
+    return "–".join(map(str, (ks[0], ks[-1])[: len(ks)])) if ks else ""
 
 
 def _standing(policy: str, rows: list[Row], columns: tuple[str, ...], *, several: bool) -> Standing:

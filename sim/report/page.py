@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,49 +10,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from adaptive_spec.errors import ConfigError, missing_extra
-from adaptive_spec.sim.report.comparison import Comparison, Setting
+from adaptive_spec.sim.line_file import write_whole
 from adaptive_spec.sim.report.figures import (
-    Looks,
-    draw_load_curves,
+    REFERENCES,
+    colours,
+    draw_curves,
     draw_timeline,
-    eventful_cells,
+    eventful,
+    families,
     load_pyplot,
+    series,
 )
-from adaptive_spec.sim.report.leaderboard import conditions
-from adaptive_spec.sim.report.tables import BOARD_COLUMNS, LoadTable, board_table, load_table
-from adaptive_spec.sim.sweep.results import SweepResults
-from adaptive_spec.sim.sweep.store import write_whole
+from adaptive_spec.sim.report.leaderboard import conditions, settings
+from adaptive_spec.sim.sweep.results import Row, SweepResults
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
 PAGE = "report.html"
-OPEN_SECTIONS = 3
 TIMELINES = 4
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure's file and what it says."""
-
-    path: Path
-    caption: str
-
-
-@dataclass(frozen=True)
-class Part:
-    """One family of loads within a setting."""
-
-    table: LoadTable
-    figure: Picture
-
-
-@dataclass(frozen=True)
-class Section:
-    """One setting."""
-
-    title: str
-    parts: tuple[Part, ...]
+STRONGEST = 0.15
+"""Ratio 1 ± this has the strongest shade."""
 
 
 def write_report(results: SweepResults, directory: Path) -> Path:
@@ -68,68 +45,41 @@ def write_report(results: SweepResults, directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--output {str(directory)!r}: {error.strerror}") from error
-    comparison = Comparison(results)
-    looks = Looks(comparison)
-    sections = [
-        _section(pyplot, comparison, setting, looks, directory, number)
-        for number, setting in enumerate(comparison.settings, start=1)
-    ]
+    boards, by_setting = conditions(results), settings(results)
+    policies = [each.policy for board in boards for each in board.standings]
+    policies = list(dict.fromkeys(policies))
+    pictures: list[Path] = []
+    for number, (setting, rows) in enumerate(by_setting, start=1):
+        found = series(rows)
+        lines = {name: found[name] for name in [*policies, *REFERENCES] if name in found}
+        for place, family in enumerate(families(results, rows), start=1):
+            pictures.append(directory / f"{number:02d}-{place}-load.png")
+            draw_curves(pyplot, setting.name, family, lines, pictures[-1])
+    for number, same in enumerate(eventful(results.rows, TIMELINES), start=1):
+        pictures.append(directory / f"k-over-time-{number}.png")
+        draw_timeline(pyplot, same, policies, pictures[-1])
+    if results.config.groups or len(by_setting) > 1:
+        boards += [setting for setting, _ in by_setting]
     text = template.render(
-        title="adaptive-spec sweep: " + _named(comparison.policies),
-        subtitle=_subtitle(comparison),
-        colours={policy: looks.of(policy).colour for policy in comparison.policies},
-        boards=[board_table(each) for each in conditions(results)],
-        board_columns=BOARD_COLUMNS,
-        faults=_faults(results),
-        has_oracles=comparison.has_oracles,
-        seeds=comparison.seeds,
-        sections=sections,
-        open_sections=OPEN_SECTIONS,
-        timelines=_timelines(pyplot, comparison, looks, directory),
+        title="adaptive-spec sweep: "
+        + ", ".join(policies[:4])
+        + " and others" * (len(policies) > 4),
+        version=results.version,
+        seeds=len(results.config.seed_list()),
+        boards=boards,
+        colours=colours(policies),
+        faults=_faults(results.rows),
+        oracles=any(row.result.regret for row in results.rows),
+        pictures=pictures,
         failures=results.failures,
         config=msgspec.yaml.encode(_without_defaults(results)).decode(),
-        picture=_embedded,
+        embedded=_embedded,
+        shade=_shade,
+        number=_number,
     )
     page = directory / PAGE
     write_whole(page, text.encode())
     return page
-
-
-def _section(
-    pyplot: Any,
-    comparison: Comparison,
-    setting: Setting,
-    looks: Looks,
-    directory: Path,
-    number: int,
-) -> Section:
-    parts = []
-    for place, family in enumerate(comparison.families(setting), start=1):
-        name = f"{number:02d}-{place}"
-        path = directory / f"{name}-load.png"
-        draw_load_curves(pyplot, comparison, setting, family, looks, path)
-        figure = Picture(path, _curves_caption(comparison))
-        parts.append(Part(load_table(comparison, setting, family), figure))
-    return Section(setting.title, tuple(parts))
-
-
-def _timelines(pyplot: Any, comparison: Comparison, looks: Looks, directory: Path) -> list[Picture]:
-    pictures = []
-    for number, (setting, load) in enumerate(eventful_cells(comparison, TIMELINES), start=1):
-        path = directory / f"k-over-time-{number}.png"
-        draw_timeline(pyplot, comparison, setting, load, looks, path)
-        caption = "Grey: batch size. Lines: K of the policies that change it, first seed."
-        pictures.append(Picture(path, caption))
-    return pictures
-
-
-def _embedded(picture: Picture) -> Markup:
-    from markupsafe import Markup
-
-    data = base64.b64encode(picture.path.read_bytes()).decode()
-    html = '<figure><img alt="{0}" src="data:image/png;base64,{1}"><figcaption>{0} <span>({2})'
-    html += "</span></figcaption></figure>"
-    return Markup(html).format(picture.caption, data, picture.path.name)
 
 
 def _template() -> Any:
@@ -142,45 +92,41 @@ def _template() -> Any:
     return environment.from_string(text)
 
 
-def _curves_caption(comparison: Comparison) -> str:
-    text = "Lines are means"
-    if comparison.seeds > 1:
-        text += f" over {comparison.seeds} seeds, bands their range"
-    return text + "."
+def _embedded(path: Path) -> Markup:
+    from markupsafe import Markup
+
+    data = base64.b64encode(path.read_bytes()).decode()
+    html = '<figure><img alt="{0}" src="data:image/png;base64,{1}"><figcaption>{0}</figcaption>'
+    html += "</figure>"
+    return Markup(html).format(path.name, data)
 
 
-def _subtitle(comparison: Comparison) -> str:
-    results = comparison.results
-    loads = len({row.cell.load for row in results.rows})
-    counts = (
-        (len(comparison.policies), "policies", "policy"),
-        (len(comparison.settings), "settings", "setting"),
-        (loads, "loads", "load"),
-        (comparison.seeds, "seeds", "seed"),
-    )
-    words = " × ".join(f"{n} {many if n != 1 else one}" for n, many, one in counts)
-    return f"{words}; simulated by adaptive-spec {results.version}."
+def _shade(ratio: float | None) -> str:
+    """A background that works on light and dark pages; blue and orange, for all eyes."""
+    if ratio is None:
+        return "none"
+    strength = round(0.55 * min(abs(ratio - 1.0) / STRONGEST, 1.0), 3)
+    return f"rgba({'0, 114, 178' if ratio > 1.0 else '213, 94, 0'}, {strength})"
 
 
-def _faults(results: SweepResults) -> list[str]:
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _faults(rows: tuple[Row, ...]) -> list[str]:
     """Faults of runs that did not fail, so that their figures are not taken for clean."""
     found = []
-    rows = [row for row in results.rows if row.kind == "policy"]
-    for policy in dict.fromkeys(row.result.policy for row in rows):
-        unused = sum(row.result.fail_opens for row in rows if row.result.policy == policy)
-        if unused:
+    for policy in dict.fromkeys(row.result.policy for row in rows if row.kind == "policy"):
+        same = [r for r in rows if r.kind == "policy" and r.result.policy == policy]
+        if unused := sum(row.result.fail_opens for row in same):
             found.append(
                 f"{policy}: {unused:,} decisions could not be used; the engine's own K ran"
             )
-    rejected = sum(row.result.rejected for row in results.rows)
-    if rejected:
+    if rejected := sum(row.result.rejected for row in rows):
         found.append(f"{rejected:,} requests, over all runs, could never fit into the KV pool")
     return found
-
-
-def _named(policies: tuple[str, ...]) -> str:
-    shown = ", ".join(policies[:4])
-    return shown if len(policies) <= 4 else f"{shown} and {len(policies) - 4} more"
 
 
 def _without_defaults(results: SweepResults) -> dict[str, Any]:

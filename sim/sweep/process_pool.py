@@ -65,7 +65,7 @@ class WorkerPool(ProcessPoolExecutor):
     """At most `jobs` spawned workers, which end with their parent; left early, it does not wait."""
 
     def __init__(self, jobs: int) -> None:
-        # fork would copy locks that threads of numba or polars hold.
+        # fork would copy locks that threads of numba hold.
         context = multiprocessing.get_context("spawn")
         super().__init__(max_workers=jobs, mp_context=context, initializer=_begin)
 

@@ -1,7 +1,9 @@
-"""Results of a sweep: one row per cell and policy, oracles included, as JSON and parquet."""
+"""Results of a sweep: one row per cell and policy, oracles included, as JSON and CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,10 +12,11 @@ import msgspec
 
 from adaptive_spec.bounded_read import DECODE_ERRORS, read_small_file
 from adaptive_spec.errors import DataError
+from adaptive_spec.sim.line_file import write_whole
 from adaptive_spec.sim.results.result import Result
 from adaptive_spec.sim.sweep.cells import Cell, CellName, gpus
 from adaptive_spec.sim.sweep.config import Group, SweepConfig
-from adaptive_spec.sim.sweep.store import RESULTS_JSON, RESULTS_PARQUET, Header, write_whole
+from adaptive_spec.sim.sweep.store import RESULTS_CSV, RESULTS_JSON, Header
 from adaptive_spec.sim.sweep.task import Outcome, RunKey
 
 Kind = Literal["policy", "static", "foresight"]
@@ -134,25 +137,14 @@ def _within(cell: CellName, group: Group) -> bool:
 
 
 def write_results(results: SweepResults, directory: Path) -> None:
-    """Write results.json, with timelines, and results.parquet, flat and without them."""
-    import io
-
+    """Write results.json, with timelines, and results.csv, flat and without them."""
     write_whole(directory / RESULTS_JSON, msgspec.json.encode(results) + b"\n")
-    buffer = io.BytesIO()
-    frame(results).write_parquet(buffer)
-    write_whole(directory / RESULTS_PARQUET, buffer.getvalue())
-
-
-def frame(results: SweepResults) -> Any:
-    """A polars data frame of the rows; nested fields are joined with underscores.
-
-    Without rows it has no columns either: which there are depends on what was run.
-    """
-    import polars
-
-    if not results.rows:
-        return polars.DataFrame()
-    return polars.from_dicts([flat(row) for row in results.rows], infer_schema_length=None)
+    rows = [flat(row) for row in results.rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(directory / RESULTS_CSV, text.getvalue().encode())
 
 
 def flat(row: Row) -> dict[str, Any]:

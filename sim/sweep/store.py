@@ -1,31 +1,26 @@
-"""Finished runs of a sweep on disk: one JSON line each, so that a killed sweep loses nothing.
-
-A line is appended with one write and flushed to the disk before the run counts as finished. A
-process that dies in between leaves at most an incomplete last line; it is cut off on opening and
-its run is repeated.
-"""
+"""The directory of a sweep: what it is of, and its finished runs."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from adaptive_spec import __version__
-from adaptive_spec.bounded_read import DECODE_ERRORS, read_bounded_lines, read_small_file
-from adaptive_spec.errors import ConfigError, DataError
+from adaptive_spec.bounded_read import DECODE_ERRORS, read_small_file
+from adaptive_spec.errors import ConfigError
+from adaptive_spec.sim.line_file import LineFile, write_whole
 from adaptive_spec.sim.sweep.cells import Cell
 from adaptive_spec.sim.sweep.config import SweepConfig
 from adaptive_spec.sim.sweep.input_files import SWEEP_HEADER, digest_of
-from adaptive_spec.sim.sweep.task import Outcome, RunKey
+from adaptive_spec.sim.sweep.task import Outcome
 
 HEADER, RUNS, LOCK = SWEEP_HEADER, "runs.jsonl", "sweep.lock"
-RESULTS_JSON, RESULTS_PARQUET = "results.json", "results.parquet"
+RESULTS_JSON, RESULTS_CSV = "results.json", "results.csv"
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +79,7 @@ class Store:
 
     def _open(self, header: Header, *, fresh: bool) -> None:
         if fresh:
-            for name in (HEADER, RUNS, RESULTS_JSON, RESULTS_PARQUET):
+            for name in (HEADER, RUNS, RESULTS_JSON, RESULTS_CSV):
                 (self.directory / name).unlink(missing_ok=True)
         there = self.directory / HEADER
         if there.exists():
@@ -96,34 +91,17 @@ class Store:
                     "--fresh to drop it, or another --output"
                 )
             write_whole(there, msgspec.json.format(msgspec.json.encode(header)) + b"\n")
-        self.finished: dict[RunKey, Outcome] = {}
-        for outcome in _read(self.directory / RUNS):
-            self.finished[outcome.key] = outcome
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        self._runs = os.open(self.directory / RUNS, flags, 0o644)
+        self._runs = LineFile(self.directory / RUNS, Outcome)
+        self.finished = {outcome.key: outcome for outcome in self._runs}
 
     def add(self, outcome: Outcome) -> None:
         """Keep a finished run. When this returns it is on the disk."""
-        line = msgspec.json.encode(outcome) + b"\n"
-        while line:
-            line = line[os.write(self._runs, line) :]
-        os.fsync(self._runs)
+        self._runs.append(outcome)
         self.finished[outcome.key] = outcome
 
     def close(self) -> None:
         """Let another process write here."""
-        os.close(self._runs)
         os.close(self._lock)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def _check_same(path: Path, header: Header) -> None:
@@ -143,27 +121,3 @@ def _check_same(path: Path, header: Header) -> None:
         ]
         what = f"changed since: {', '.join(changed)}" if changed else "a data file has changed"
     raise ConfigError(f"{path.parent}: holds runs of another configuration, {what}; {remedy}")
-
-
-def _read(path: Path) -> Iterable[Outcome]:
-    """Every finished run; an incomplete last line is cut off the file.
-
-    Raises DataError with the row if another line is damaged.
-    """
-    if not path.exists():
-        return
-    decoder = msgspec.json.Decoder(Outcome)
-    whole = row = 0
-    try:
-        with path.open("rb") as lines:
-            for line in read_bounded_lines(lines):
-                row += 1
-                if not line.endswith(b"\n"):
-                    os.truncate(path, whole)
-                    return
-                yield decoder.decode(line)
-                whole += len(line)
-    except (OSError, *DECODE_ERRORS) as error:
-        raise DataError(
-            f"{path}: row {row} is damaged ({error}); remove that line to repeat its run"
-        ) from error

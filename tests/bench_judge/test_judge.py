@@ -186,7 +186,7 @@ def test_a_row_file_goes_on_after_a_kill(tmp_path: Path) -> None:
     known.write_sorted()
     assert file.path.read_bytes() == whole
     file.path.write_bytes(whole[:50] + b"\n" + whole)
-    with pytest.raises(DataError, match="line 1"):
+    with pytest.raises(DataError, match="row 1 is damaged"):
         RowFile(file.path)
 
 

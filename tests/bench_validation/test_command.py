@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from adaptive_spec.errors import ConfigError, DataError
-from benchmarks.validation import vllm_pull_request_16035
+from benchmarks.validation import leviathan
 from benchmarks.validation.__main__ import validate
 
 app = typer.Typer()
@@ -16,16 +16,17 @@ def run(*arguments: str, folder: Path):
     return CliRunner().invoke(app, ["--data", str(folder), *arguments])
 
 
-def test_the_table_shows_the_rows_and_the_verdict(tmp_path: Path) -> None:
-    result = run("--table", "V4", folder=tmp_path)
+def test_the_table_shows_the_rows_and_the_verdict(data: Path) -> None:
+    result = run("--table", "V1", folder=data)
     assert result.exit_code == 0
-    assert "128.6" in result.stdout
-    assert "V4: reproduced" in result.stdout
+    assert "temperature 0" in result.stdout
+    assert "V1: reproduced" in result.stdout
 
 
-def test_a_missed_bound_is_exit_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_pull_request_16035, "ANY_DRAFT", 9e-3)
-    result = run("--table", "V4", folder=tmp_path)
+def test_a_missed_bound_is_exit_status_1(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = leviathan.speed_up
+    monkeypatch.setattr(leviathan, "speed_up", lambda a, g, c: right(a - 0.1, g, c, 2_000))
+    result = run("--table", "V1", folder=data)
     assert result.exit_code == 1
     assert "MISSED" in result.stdout
 

@@ -1,22 +1,17 @@
 import gzip
 from collections import defaultdict
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
-from benchmarks.validation import draft_length_audit, tables
+from benchmarks.validation import tables
 from benchmarks.validation.aiconfigurator_silicon import steady_tpot
-from benchmarks.validation.halves import halves
 from benchmarks.validation.no_speculation import rows
 from benchmarks.validation.row import Row, cells_within, compared, mean_within
 from benchmarks.validation.table_files import numbers, read_table
-from tests.sim.acceptance.fake_records import data_of
 
 
 def row(published: float, simulated: float, label: str = "a row", **more: object) -> Row:
@@ -39,45 +34,6 @@ def test_the_mean_can_fail_where_every_cell_passes() -> None:
     rows = [row(1.0, 1.08), row(1.0, 0.92)]
     assert cells_within(rows).passed
     assert not mean_within(rows, 0.07, "").passed
-
-
-def by_k(simulated: dict[int, float]) -> list[Row]:
-    published = {1: 1.31, 2: 1.38, 3: 1.27, 4: 1.21}
-    return [
-        compared("V3", f"batch {batch}, K = {k}", published[k], simulated[k], bound=0.15)
-        for batch in (8, 32, 64)
-        for k in published
-    ]
-
-
-def test_a_best_k_that_costs_too_much_fails() -> None:
-    right = by_k({1: 1.30, 2: 1.40, 3: 1.30, 4: 1.20})
-    wrong = by_k({1: 1.40, 2: 1.39, 3: 1.30, 4: 1.20})
-    assert all(check.passed for check in draft_length_audit.checks(right))
-    assert [check.passed for check in draft_length_audit.checks(wrong)] == [
-        True,
-        False,
-        False,
-        False,
-    ]
-
-
-@settings(max_examples=40)
-@given(st.lists(st.integers(1, 9), min_size=2, max_size=20), st.integers(0, 99))
-def test_halves_split_the_records_evenly_in_number_and_length(lengths, seed):
-    records = [[0] * length for length in lengths]
-    data = replace(data_of(*records), labels=tuple(map(str, range(len(records)))))
-    first, second = halves(data, seed)
-    assert sorted(first.labels + second.labels) == sorted(data.labels)
-    assert 0 <= second.records - first.records <= 1
-    # Neighbours in length are split, so the totals differ by no more than the longest.
-    assert abs(int(first.lengths.sum()) - int(second.lengths.sum())) <= max(lengths) * 2
-    assert halves(data, seed)[0].labels == first.labels
-
-
-def test_one_record_can_not_be_halved():
-    with pytest.raises(ValueError, match="halved"):
-        halves(data_of([1, 0]), 0)
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import msgspec
 
 from adaptive_spec.adapters.vllm.graph_ladder import rungs
 from adaptive_spec.sim.baselines.engines.batch_table import tuned_table
+from adaptive_spec.sim.line_file import LineFile
 
 from ..arms import NONE, TABLE_CONSTANT, Arm, Table, parse_arm
-from ..line_file import LineFile
 from ..processes import ProcessError
 from ..real.traffic import Load
 from ..rows import COLD

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from adaptive_spec.sim.line_file import LineFile
+
 from ..device import Work
-from ..line_file import LineFile
 
 
 class RunKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,10 +1,10 @@
-"""How loads are arranged into families."""
+"""How loads are arranged into families, and rows into series."""
 
 import pytest
 
-from adaptive_spec.sim.report.comparison import BEST_STATIC, NO_SPECULATION, Comparison, place_of
+from adaptive_spec.sim.report.figures import BEST_STATIC, NO_SPECULATION, place_of, series
+from adaptive_spec.sim.report.leaderboard import settings
 from adaptive_spec.sim.report.page import write_report
-from adaptive_spec.sim.report.tables import load_table, winners
 
 from .fake_results import results
 
@@ -26,16 +26,10 @@ def test_loads_that_differ_in_one_number_share_a_family(text, family, axis, x):
     assert place_of(text) == (family, axis, x)
 
 
-@pytest.mark.parametrize("off", ["off", "static:k=0"])
-def test_no_speculation_is_one_series_where_a_policy_is_always_off(off):
-    fixed = {"closed:1": (10.0, 12.0, 11.0)}
-    with_off = Comparison(results({off: {"closed:1": (10.0,)}}, fixed))
-    without = Comparison(results({"ours": {"closed:1": (13.0,)}}, fixed))
-    [setting] = with_off.settings
-    assert with_off.rows(setting, "closed:1", off)
-    assert not with_off.rows(setting, "closed:1", NO_SPECULATION)
-    assert without.rows(setting, "closed:1", NO_SPECULATION)
-    assert with_off.rows(setting, "closed:1", BEST_STATIC)
+def test_references_are_series_of_their_own():
+    found = series(results({"ours": {"closed:1": (13.0,)}}, {"closed:1": (10.0, 12.0, 11.0)}).rows)
+    assert list(found) == ["ours", NO_SPECULATION, BEST_STATIC]
+    assert [row.result.policy for row in found[BEST_STATIC]["closed:1"]] == ["static:k=1"]
 
 
 FIXED = {"closed:1": (50.0, 80.0, 100.0), "closed:64": (900.0, 1000.0, 800.0)}
@@ -46,37 +40,21 @@ SCORES = {
 }
 
 
-def test_policies_within_half_a_per_cent_are_level():
-    level = {**SCORES, "off": {"closed:1": (50.0, 50.0), "closed:64": (989.0, 989.0)}}
-    comparison = Comparison(results(level, FIXED))
-    (setting,) = comparison.settings
-    assert set(winners(comparison, setting, "closed:64")[0]) == {"goodput", "off"}
-    assert winners(comparison, setting, "closed:1")[0] == ["goodput"]
+def test_a_setting_shows_means_and_the_best_fixed_k_of_each_load():
+    ((setting, rows),) = settings(results(SCORES, FIXED))
+    assert setting.columns == ("closed:1", "closed:64")
+    assert setting.best_ks == ("2", "1")
+    ours = next(each for each in setting.standings if each.policy == "goodput")
+    assert ours.by_column == (pytest.approx(1.02), pytest.approx(0.992))
+    assert {row.kind for row in rows} == {"policy", "static"}
 
 
-def test_tables_show_means_spread_and_leaders():
-    comparison = Comparison(results(SCORES, FIXED))
-    (setting,) = comparison.settings
-    (family,) = comparison.families(setting)
-    table = load_table(comparison, setting, family)
-    assert table.columns == ("closed:1", "closed:64")
-    cells = dict(table.lines)["goodput"]
-    assert [cell.text for cell in cells] == ["1.020", "0.992"]
-    assert [cell.spread for cell in cells] == ["±0.010", "±0.002"]
-    assert [cell.leads for cell in cells] == [True, True]
-    notes = dict(table.notes)
-    assert notes["leads (ahead of the next by)"] == ("goodput (2.0 %)", "goodput (9.2 %)")
-    assert notes["best fixed K"] == ("2", "1")
-
-
-@pytest.mark.parametrize("x", [0.5, 1.5])
-def test_shades_tell_better_from_worse(x):
+@pytest.mark.parametrize(("x", "colour"), [(0.5, "rgba(213, 94, 0"), (1.5, "rgba(0, 114, 178")])
+def test_shades_tell_better_from_worse(tmp_path, x, colour):
     scores = {"goodput": {"closed:1": (100.0 * x,), "closed:64": (1000.0 * x,)}}
-    comparison = Comparison(results(scores, FIXED))
-    (setting,) = comparison.settings
-    (family,) = comparison.families(setting)
-    (cell, _) = dict(load_table(comparison, setting, family).lines)["goodput"]
-    assert cell.background.startswith("rgba(213, 94, 0" if x < 1 else "rgba(0, 114, 178")
+    page = write_report(results(scores, FIXED), tmp_path).read_text()
+    line = page.partition("</span>goodput</th>")[2].partition("<td title")[0]
+    assert line.count("rgba(") == line.count(colour) == 3
 
 
 def test_decisions_and_requests_that_came_to_nothing_stand_on_the_page(tmp_path):
