@@ -81,7 +81,7 @@ def test_what_travelled_is_importable_and_registers_the_plugin(
         "import adaptive_spec.adapters.vllm.plugin, adaptive_spec.sim, benchmarks.judge.gpu.main\n"
         "(plugin,) = entry_points(group='vllm.general_plugins', name='adaptive_spec')\n"
         "assert plugin.value == 'adaptive_spec.adapters.vllm.plugin:register', plugin\n"
-        "assert len(entry_points(group='adaptive_spec.policies')) >= 4\n"
+        "assert len(entry_points(group='adaptive_spec.policies')) >= 5\n"
         "print(adaptive_spec.__file__)\n"
     )
     libraries = [path for path in sys.path if path.endswith("site-packages")]
