@@ -11,6 +11,7 @@ Layout, in the order a server meets it::
     attach, capability    once the scheduler is built: what may be decided, and by whom
     steps        one step: plan before, outcome after
     context, outcome, agreement    what a step needs
-    confidence, housekeeping, runtime_switch    opt-in signal, logs, mode switch
+    endpoint     status and switch over SGLang's HTTP server
+    confidence, housekeeping    opt-in signal, logs
     doctor       what `adaptive-spec doctor` prints
 """

@@ -36,6 +36,7 @@ class Attached(msgspec.Struct):
         trim: keeps SGLang's list of overrides short, where it has one.
         metrics: Prometheus figures, where SGLang serves them.
         start_line: what rank 0 says; empty on the others.
+        engine: number of the DP replica.
     """
 
     driver: StepDriver
@@ -44,6 +45,7 @@ class Attached(msgspec.Struct):
     trim: OverridesTrim | None = None
     metrics: Metrics | None = None
     start_line: str = ""
+    engine: int = 0
 
     def housekeeping(self, now: float, *, switched: bool = False) -> None:
         """Do the work that follows each batch, and a switch; give up what fails, with one line."""
@@ -132,14 +134,13 @@ def _build(
         controller,
         dwell=settings.dwell,
         watching=settings.config.mode != "on" or bool(support.shadow),
-        only_watch=", ".join(support.shadow),
         confidence=tap,
         thinks=facts.PLANNING_AHEAD in source.features
         and not getattr(scheduler, "enable_overlap", True),
     )
-    attached = Attached(driver, params, tap, _trim(source.features))
+    attached = Attached(driver, params, tap, _trim(source.features), engine=replica(scheduler))
     if controller is not None:
-        attached.metrics = _metrics(scheduler, controller)
+        attached.metrics = _metrics(scheduler, controller, attached.engine)
         nodes = ",".join(map(str, params.tree_nodes))
         attached.start_line = start_line(
             support,
@@ -205,9 +206,23 @@ def _trim(features: frozenset[str]) -> OverridesTrim | None:
     return OverridesTrim(get_context())
 
 
-def _metrics(scheduler: Any, controller: Controller) -> Metrics | None:
+def replica(scheduler: Any) -> int:
+    """Return the number of a scheduler's DP replica."""
+    parallel = getattr(scheduler, "ps", None)
     try:
-        return metrics_for(scheduler, controller)
+        if parallel is None:  # 0.5.20 still has it
+            from sglang.srt.runtime_context import get_parallel
+
+            parallel = get_parallel()
+        return int(parallel.dp_rank or 0)
+    except Exception as error:
+        LOG.warning("adaptive_spec: no DP rank: %s: %s", type(error).__name__, error)
+        return 0
+
+
+def _metrics(scheduler: Any, controller: Controller, engine: int) -> Metrics | None:
+    try:
+        return metrics_for(scheduler, controller, engine)
     except Exception as error:  # figures are no reason to go without the rest
         LOG.warning("adaptive_spec: no metrics: %s: %s", type(error).__name__, error)
         return None
@@ -249,7 +264,7 @@ def _served_model_name(server_args: Any) -> str:
     return str(name or getattr(server_args, "model_path", ""))
 
 
-def metrics_for(scheduler: Any, controller: Controller) -> Metrics | None:
+def metrics_for(scheduler: Any, controller: Controller, engine: int) -> Metrics | None:
     """Return figures for this scheduler's server, None if SGLang serves none."""
     server_args = scheduler.server_args
     if not getattr(server_args, "enable_metrics", False) or not os.environ.get(_DIRECTORY):
@@ -257,5 +272,5 @@ def metrics_for(scheduler: Any, controller: Controller) -> Metrics | None:
     return Metrics(
         controller,
         model_name=_served_model_name(server_args),
-        engine=str(getattr(scheduler, "dp_rank", None) or 0),
+        engine=str(engine),
     )

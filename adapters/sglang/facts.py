@@ -11,11 +11,12 @@ from adaptive_spec.engines.source_facts import Fact, function, names, order
 BASE = "base"
 STANDALONE, TREES, NGRAM = "STANDALONE", "token trees", "NGRAM"
 CONFIDENCE = "confidence"
-PLANNING_AHEAD, RUNTIME_SWITCH, OVERRIDES = "planning ahead", "run-time switch", "overrides"
+PLANNING_AHEAD, HTTP, OVERRIDES = "planning ahead", "status and switch over HTTP", "overrides"
 RESOLVED = "what SGLang resolves itself"
 
 _REGISTRY = "srt/plugins/hook_registry.py"
 _SCHEDULER = "srt/managers/scheduler.py"
+_MESSAGES = "srt/managers/io_struct.py"
 _INTERNAL_STATE = "srt/managers/scheduler_components/internal_state.py"
 _RESULTS = "srt/managers/scheduler_components/batch_result_processor.py"
 _RESOLVE = "SchedulerBatchResultProcessor._resolve_spec_v2_tokens"
@@ -248,11 +249,36 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             "the plain loop waits for lengths only then",
         ),
     ),
-    RUNTIME_SWITCH: (
+    HTTP: (
+        function(
+            "srt/server_args.py",
+            "ServerArgs.check_server_args(self)",
+            "after it the HTTP server gets our routes",
+        ),
+        order(
+            "srt/entrypoints/engine.py",
+            "Engine._launch_subprocesses",
+            "load_plugins check_server_args",
+            "the process that serves has loaded plugins by then",
+        ),
+        names(
+            "srt/entrypoints/http_server.py",
+            "",
+            "app get_global_state",
+            "where the routes go, and the way to the schedulers",
+        ),
+        names(
+            "srt/managers/tokenizer_control_mixin.py",
+            "TokenizerControlMixin.get_internal_state",
+            "auto_create_handle_loop get_internal_state_communicator internal_state",
+            "how SGLang asks its schedulers",
+        ),
+        names(_MESSAGES, "BaseReq", "rid", "carries what is asked"),
+        names(_MESSAGES, "GetInternalStateReqOutput", "internal_state", "carries the answer"),
         function(
             f"{_INTERNAL_STATE} {_SCHEDULER}",
-            "*.set_internal_state(self, recv_req)",
-            "carries the operator's switch to every rank",
+            "*.get_internal_state(self, recv_req)",
+            "answers in the thread that schedules",
         ),
     ),
     RESOLVED: (function(_CONTEXT, "get_spec()", "says whether drafts are sampled"),),

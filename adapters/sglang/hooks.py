@@ -15,7 +15,7 @@ from typing import Any
 
 from adaptive_spec.adapters.sglang.arms import give_controller
 from adaptive_spec.adapters.sglang.attach import Attached, attach
-from adaptive_spec.adapters.sglang.runtime_switch import set_internal_state
+from adaptive_spec.adapters.sglang.endpoint import answered, serve
 from adaptive_spec.adapters.sglang.settings import Settings, Source
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 
@@ -136,16 +136,19 @@ def after_extend(result: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) 
         tap.after_extend(batch)
 
 
-def around_set_internal_state(
+def around_get_internal_state(
     own: Callable[..., Any], self: Any, recv_req: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Handle our key of a value that the operator sets while the server runs."""
-    attached = SHARED.attached
+    """Answer the requests for a state that come from our routes."""
+    try:
+        answer = answered(recv_req, SHARED.attached)
+    except Exception as error:
+        LOG.error("adaptive_spec: the status: %s: %s", type(error).__name__, error)
+        answer = None
+    return own(self, recv_req, *args, **kwargs) if answer is None else answer
 
-    def answer(request: Any) -> Any:
-        return own(self, request, *args, **kwargs)
 
-    answered = set_internal_state(answer, recv_req, None if attached is None else attached.driver)
-    if attached is not None:  # an idle server takes no step that would show it
-        attached.housekeeping(time.monotonic(), switched=True)
-    return answered
+@contained
+def after_arguments_checked(result: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Add our routes to the HTTP server of this process, if it is one."""
+    serve(self)

@@ -46,10 +46,7 @@ def hooks_for(settings: Settings, features: frozenset[str]) -> list[Hook]:
         (facts.CONFIDENCE, Hook(_EXTEND, hooks.before_extend, "BEFORE")),
         (facts.CONFIDENCE, Hook(_EXTEND, hooks.after_extend, "AFTER")),
         (facts.PLANNING_AHEAD, Hook(forward, hooks.after_forward, "AFTER")),
-        (
-            facts.RUNTIME_SWITCH,
-            Hook(_internal_state_target(), hooks.around_set_internal_state, "AROUND"),
-        ),
+        (facts.HTTP, Hook(_internal_state(), hooks.around_get_internal_state, "AROUND")),
     )
     wanted = features if settings.confidence else features - {facts.CONFIDENCE}
     return [hook for feature, hook in all_hooks if feature in wanted]
@@ -65,6 +62,14 @@ def install(settings: Settings, source: Source) -> None:
     _check_after(HookRegistry, wanted)
     # Last: whatever raises before leaves hooks that do nothing.
     hooks.SHARED.settings, hooks.SHARED.source = settings, source
+
+
+def install_routes() -> None:
+    """Have the HTTP server's routes added in the process that will be one, whichever it is."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    target = _SRT + "server_args.ServerArgs.check_server_args"
+    HookRegistry.register(target, hooks.after_arguments_checked, HookType.AFTER)
 
 
 def not_applied(wanted: list[Hook]) -> list[str]:
@@ -112,8 +117,8 @@ def _hooked_with(function: Any) -> set[Any]:
     return found
 
 
-def _internal_state_target() -> str:
+def _internal_state() -> str:
     components = _MANAGERS + "scheduler_components"
     if importlib.util.find_spec(components + ".internal_state") is None:
-        return _MANAGERS + "scheduler.Scheduler.set_internal_state"
-    return components + ".internal_state.SchedulerInternalStateController.set_internal_state"
+        return _MANAGERS + "scheduler.Scheduler.get_internal_state"
+    return components + ".internal_state.SchedulerInternalStateController.get_internal_state"

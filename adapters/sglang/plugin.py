@@ -1,8 +1,9 @@
 """Entry point of `sglang.srt.plugins`: runs in every SGLang process, before anything is built.
 
 SGLang logs what a plugin raises and goes on without it, so every refusal is said here in one line.
-Not switched on: nothing of SGLang is imported or changed. Hooks go into scheduler processes only;
-the algorithm ADAPTIVE_NGRAM is registered wherever arguments are read.
+Not switched on: nothing of SGLang is imported or changed. Hooks go into scheduler processes, those
+of the HTTP routes wherever arguments are checked; the algorithm ADAPTIVE_NGRAM is registered
+wherever they are read.
 """
 
 from __future__ import annotations
@@ -55,10 +56,12 @@ def _register() -> None:
     from adaptive_spec.policy import configured_policy
 
     configured_policy(settings.config)
-    if _SCHEDULER_MODULE in sys.modules:
-        from adaptive_spec.adapters.sglang.installation import install
+    from adaptive_spec.adapters.sglang import facts, installation
 
-        install(settings, source)
+    if facts.HTTP in source.features:
+        installation.install_routes()
+    if _SCHEDULER_MODULE in sys.modules:
+        installation.install(settings, source)
 
 
 def _source(*, allow_untested: bool = True) -> Source:

@@ -19,7 +19,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -40,7 +40,6 @@ from adaptive_spec.engines.driver import Ahead
 from adaptive_spec.engines.fail_open import fail_open
 from adaptive_spec.engines.hints import NestedHints
 from adaptive_spec.engines.request_table import RequestTable
-from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.per_request import highest_of
 from adaptive_spec.policy_helpers import nearest_allowed
 from adaptive_spec.step import SpecPlan, StepContext, StepOutcome
@@ -145,7 +144,6 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         *,
         dwell: int,
         watching: bool = False,
-        only_watch: str = "",
         confidence: ConfidenceTap | None = None,
         thinks: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -159,7 +157,6 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
             controller: made for this scheduler's capability; None on a rank that is told.
             dwell: steps per change of K, on average.
             watching: we only watch, until told otherwise.
-            only_watch: why the operator may not tell otherwise; empty if so.
             confidence: the drafter's probabilities, if they are read.
             thinks: SGLang calls `think` between launching a step and waiting for it.
             clock: monotonic seconds.
@@ -181,7 +178,6 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         self._ran_own_k = True
         self._sweep_above = _SWEEP_ABOVE
         self._watching = watching
-        self.only_watch = only_watch
         if controller is not None:
             counters, honoured = controller.counters, controller.config.hints
             hints = NestedHints(counters.ignored_hint, honoured, counters.name_task)
@@ -287,12 +283,6 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         if ahead is None or not ahead.fits([r.rid for r in requests], own):
             ahead = self._plan_step(requests, controller, self.clock(), own, under_way)
         self._ahead = Ahead(ahead, since)
-
-    @fail_open
-    def set_mode(self, mode: Literal["off", "shadow", "on"]) -> None:
-        """Switch the mode from the next step on; never to `on` if we may only watch."""
-        if self.controller is not None and not (mode == "on" and self.only_watch):
-            self.controller.switch(SwitchRequest(mode=mode))
 
     # --------------------------------------------------------------- internals
 

@@ -10,13 +10,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from adaptive_spec.adapters.vllm.metrics import engine_index
-from adaptive_spec.adapters.vllm.steps import StepDriver
-from adaptive_spec.errors import AdaptiveSpecError
-from adaptive_spec.operation.plain import plain
-from adaptive_spec.operation.run_time_switch import parse_switch
+from adaptive_spec.engines.operator_answer import operator_answer
 
 METHOD = "adaptive_spec_control"
 _RELOADS = ("reload_weights", "finish_weight_update")
@@ -75,47 +70,20 @@ _DOORS: Mapping[str, Callable[[Any], str]] = {
 def adaptive_spec_control(
     self: Any, request: Any = None, history: bool = False, break_even: bool = False
 ) -> str:
-    """Switch if asked to, and say how things stand. Never raises.
-
-    vLLM's thread that sends outputs ends if it meets a value that its encoder does not know, and no
-    request is answered from then on. So the answer is encoded here, where an error can be caught,
-    and vLLM carries a text.
+    """Return the answer to an operator, see `operator_answer`; vLLM carries a text. Never raises.
 
     Args:
         self: vLLM's EngineCore.
-        request: what is to change (`adaptive_spec.operation.run_time_switch`); None: nothing.
+        request: what is to change; None: nothing.
         history: whether figures of the last ten minutes are wanted.
         break_even: whether the accepted drafts that a round needs are wanted, by load.
-
-    Returns:
-        JSON: `engine`, `status`, `history` and `break_even` if they were asked for, and `error` if
-        the request cannot be obeyed; nothing has changed then. Where the answer itself fails,
-        `fault` says why.
     """
     driver = self.scheduler.adaptive_spec
-    try:
-        answer = _answer(driver, request, history=history, break_even=break_even)
-        answer["engine"] = engine_index(self.vllm_config)
-        return msgspec.json.encode(answer).decode()
-    except Exception as error:
-        driver.controller.fault(f"status raised {type(error).__name__}: {error}")
-        return f'{{"fault": "the status cannot be told: {type(error).__name__}"}}'
-
-
-def _answer(driver: StepDriver, request: Any, *, history: bool, break_even: bool) -> dict[str, Any]:
-    answer: dict[str, Any] = {}
-    controller = driver.controller
-    if request is not None:
-        try:
-            controller.switch(parse_switch(request, source="request"))
-            driver.publish()
-        except AdaptiveSpecError as found:
-            answer["error"] = plain(str(found))
-        except Exception as found:  # whatever an operator sends, the engine goes on
-            answer["error"] = plain(f"{type(found).__name__}: {found}")
-    answer["status"] = controller.recent_status()
-    if history:
-        answer["history"] = controller.history()
-    if break_even:
-        answer["break_even"] = controller.break_even()
-    return answer
+    return operator_answer(
+        driver.controller,
+        lambda: engine_index(self.vllm_config),
+        request,
+        history=history,
+        break_even=break_even,
+        publish=driver.publish,
+    )

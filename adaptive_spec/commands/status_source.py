@@ -130,8 +130,9 @@ class StatusSource:
         if status != 200:
             hint = {
                 401: f"wrong or missing API key: --key or ${KEY_VARIABLE}",
-                404: "no such route: start vLLM with VLLM_PLUGINS=adaptive_spec; for SGLang and "
-                "TensorRT-LLM give the status file (`status_file` of the configuration)",
+                404: "no such route: start vLLM with VLLM_PLUGINS=adaptive_spec, SGLang with "
+                "ADAPTIVE_SPEC_CONFIG; for TensorRT-LLM give the status file (`status_file` of the "
+                "configuration)",
             }.get(status) or printable(body[:500].decode(errors="replace"))
             if location:
                 hint = f"points to {printable(location)}; give that address if you trust it"

@@ -18,12 +18,14 @@ from fastapi.testclient import TestClient
 
 from adaptive_spec import Capability, Config, Controller, Level
 from adaptive_spec.adapters.vllm.control import adaptive_spec_control
-from adaptive_spec.adapters.vllm.endpoint import PATH, VIEWS, ControlEndpoint
-from adaptive_spec.adapters.vllm.operator_access import OperatorAccess, admin_key
+from adaptive_spec.adapters.vllm.endpoint import ControlEndpoint, operators
 from adaptive_spec.errors import ConfigError
+from adaptive_spec.operation.http_routes import PATH, VIEWS, OperatorRoutes
+from adaptive_spec.operation.operator_access import OperatorAccess, admin_key
 
 pytestmark = pytest.mark.engine
 
+LOG = logging.getLogger("vllm.adaptive_spec")
 JSON = {"Content-Type": "application/json"}
 
 
@@ -49,9 +51,10 @@ class OneEngine:
 @pytest.fixture
 def client() -> TestClient:
     app = FastAPI()
-    ControlEndpoint().attach_router(app)
-    app.state.adaptive_spec_client = OneEngine()
-    app.state.adaptive_spec_access = OperatorAccess("", local=True)
+    app.state.endpoint = endpoint = ControlEndpoint()
+    endpoint.attach_router(app)
+    endpoint.client = OneEngine()
+    endpoint.routes.access = OperatorAccess("", local=True)
     return TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
 
 
@@ -84,10 +87,16 @@ KEY = "an-admin-key"
     ],
 )
 def test_only_an_operator_switches_and_sees_where_files_are(
-    client: TestClient, args: dict[str, Any], key: str, headers: dict[str, str], status: int
+    client: TestClient,
+    monkeypatch: pytest.MonkeyPatch,
+    args: dict[str, Any],
+    key: str,
+    headers: dict[str, str],
+    status: int,
 ) -> None:
-    environ = {"ADAPTIVE_SPEC_ADMIN_KEY": key} if key else {}
-    client.app.state.adaptive_spec_access = OperatorAccess.of_server(Namespace(**args), environ)
+    if key:
+        monkeypatch.setenv("ADAPTIVE_SPEC_ADMIN_KEY", key)
+    client.app.state.endpoint.routes.access = operators(Namespace(**args))
     answer = client.post(PATH, content=b'{"mode": "shadow"}', headers=JSON | headers)
     assert answer.status_code == status
     if status == 403:
@@ -101,7 +110,7 @@ def test_only_an_operator_switches_and_sees_where_files_are(
 
 
 def test_labels_of_clients_are_for_operators(client: TestClient) -> None:
-    controller = client.app.state.adaptive_spec_client.controller
+    controller = client.app.state.endpoint.client.controller
     status = controller.status() | {"drafts_by_task": {"customer-4711": [156, 78], "b": [9, 1]}}
     controller.recent_status = lambda: status
 
@@ -109,7 +118,7 @@ def test_labels_of_clients_are_for_operators(client: TestClient) -> None:
         return client.get(PATH).json()["engines"][0]["status"]["drafts_by_task"]
 
     assert shown() == {"customer-4711": [156, 78], "b": [9, 1]}
-    client.app.state.adaptive_spec_access = OperatorAccess(KEY, local=True)
+    client.app.state.endpoint.routes.access = OperatorAccess(KEY, local=True)
     assert shown() == {"label 1": [156, 78], "label 2": [9, 1]}
     assert "customer-4711" in status["drafts_by_task"]
 
@@ -134,11 +143,11 @@ def test_a_post_that_is_aborted_is_one_line(
     # A record that two loggers hand on is there twice.
     said = {id(each): each.getMessage() for each in caplog.records if "adaptive_spec" in each.name}
     assert list(said.values()) == ["adaptive_spec: a client has gone before its POST was whole"]
-    assert client.app.state.adaptive_spec_client.controller.status()["switches"] == 0
+    assert client.app.state.endpoint.client.controller.status()["switches"] == 0
 
 
 def test_a_server_that_was_not_asked_for_access_is_read_only(client: TestClient) -> None:
-    del client.app.state.adaptive_spec_access
+    client.app.state.endpoint.routes.access = OperatorRoutes(None, LOG).access
     assert client.post(PATH, json={"mode": "off"}).status_code == 403
     assert client.get(PATH).status_code == 200
 
@@ -152,20 +161,20 @@ def test_the_refused_method_is_told_both_that_work(client: TestClient) -> None:
 def test_the_admin_key_may_lie_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")
-    assert admin_key({"ADAPTIVE_SPEC_ADMIN_KEY_FILE": str(file)}) == KEY
+    assert admin_key(LOG, {"ADAPTIVE_SPEC_ADMIN_KEY_FILE": str(file)}) == KEY
     for bad in (str(tmp_path / "none"), str(tmp_path)):
         with pytest.raises(ConfigError, match="ADAPTIVE_SPEC_ADMIN_KEY_FILE"):
-            admin_key({"ADAPTIVE_SPEC_ADMIN_KEY_FILE": bad})
+            admin_key(LOG, {"ADAPTIVE_SPEC_ADMIN_KEY_FILE": bad})
     for bad in ("short", "Ünicode-key", "with\nnewline"):
         with pytest.raises(ConfigError, match="printable ASCII"):
-            admin_key({"ADAPTIVE_SPEC_ADMIN_KEY": bad})
+            admin_key(LOG, {"ADAPTIVE_SPEC_ADMIN_KEY": bad})
     for bad in (" " * 8, f"{KEY} ", f" {KEY}"):  # no header can carry these
         with pytest.raises(ConfigError, match="no blank at an end"):
-            admin_key({"ADAPTIVE_SPEC_ADMIN_KEY": bad})
-    assert admin_key({"ADAPTIVE_SPEC_ADMIN_KEY": "key with blanks"}) == "key with blanks"
+            admin_key(LOG, {"ADAPTIVE_SPEC_ADMIN_KEY": bad})
+    assert admin_key(LOG, {"ADAPTIVE_SPEC_ADMIN_KEY": "key with blanks"}) == "key with blanks"
     file.write_text("")
     with pytest.raises(ConfigError, match="printable ASCII"):
-        admin_key({"ADAPTIVE_SPEC_ADMIN_KEY_FILE": str(file)})
+        admin_key(LOG, {"ADAPTIVE_SPEC_ADMIN_KEY_FILE": str(file)})
 
 
 def test_a_key_file_that_others_may_read_or_write_is_said(
@@ -176,12 +185,12 @@ def test_a_key_file_that_others_may_read_or_write_is_said(
     said = []
     for mode in (0o600, 0o640, 0o644):
         (tmp_path / "key").chmod(mode)
-        assert admin_key(environ) == KEY
+        assert admin_key(LOG, environ) == KEY
         said.append("read by every user" in caplog.text)
     assert said == [False, False, True]
     (tmp_path / "key").chmod(0o602)
     with pytest.raises(ConfigError, match="may be written by every user"):
-        admin_key(environ)
+        admin_key(LOG, environ)
 
 
 @pytest.mark.parametrize(

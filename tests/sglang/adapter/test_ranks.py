@@ -24,7 +24,7 @@ class Ranks:
     """Two ranks as threads; the second gets what the first one sent."""
 
     def __init__(self) -> None:
-        self.barrier = threading.Barrier(2, timeout=20)
+        self.barrier = threading.Barrier(2, timeout=300)  # kernels are compiled once
         self.message = OWN_SCHEDULE
 
     def of(self, rank: int) -> Any:

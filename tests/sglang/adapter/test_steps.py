@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from adaptive_spec.adapters.sglang.outcome import FOUND, Reading, RunningStep, b
 from adaptive_spec.adapters.sglang.prompt_steps import PromptSteps
 from adaptive_spec.config import Config, FailOpen
 from adaptive_spec.engines.driver import StepClock
+from adaptive_spec.operation.run_time_switch import SwitchRequest
 from adaptive_spec.step import Capability, FinishedStep, Level, SpecPlan, StepContext
 from tests.steps import context
 
@@ -91,7 +93,7 @@ def test_a_switch_voids_the_plan_made_ahead() -> None:
     loop.arrive(most=100)
     for _ in range(10):
         loop.turn()
-    driver.set_mode("off")
+    driver.controller.switch(SwitchRequest(mode="off"))
     own = [loop.own.get_steps_for_batch(1)]
     for _ in range(5):
         loop.turn()
@@ -267,10 +269,10 @@ def test_shadow_leaves_the_engines_schedule_as_it_was() -> None:
     assert policy.outcomes
     for outcome in policy.outcomes:
         assert outcome.draft_depth == engine_k[outcome.step], "the K that SGLang's schedule ran"
-    driver.set_mode("on")
+    driver.controller.switch(SwitchRequest(mode="on"))
     loop.run(100)
     assert {k for _, k in loop.history[-80:]} == set(LADDER)
-    driver.set_mode("off")
+    driver.controller.switch(SwitchRequest(mode="off"))
     loop.run(2)
     asked = len(policy.contexts)
     loop.run(50)
@@ -425,3 +427,21 @@ def test_batches_of_one_size_tell_nothing_of_their_fixed_time() -> None:
         found.record(step * 0.01 + 0.008, 2, 100)
         found.decoded()
     assert found.shared_seconds == 0.0
+
+
+def test_shadow_share_runs_other_k_in_blocks_and_counts_them() -> None:
+    def ran(share: float) -> tuple[Loop, Counter[tuple[str, str]]]:
+        loop = Loop(seed=3)
+        driver = loop.attach(RecordingPolicy(), config=Config(mode="shadow", shadow_share=share))
+        loop.run(2_000)
+        return loop, driver.controller.counters.reasons
+
+    stock = Loop(seed=3)
+    stock.run(2_000)
+    watched, reasons = ran(0.0)
+    assert watched.history == stock.history
+    assert not any("shadow tries" in reason for _, reason in reasons)
+    shared, reasons = ran(0.5)
+    tried = sum(count for (_, reason), count in reasons.items() if "shadow tries" in reason)
+    assert 0.35 < tried / sum(reasons.values()) < 0.65
+    assert {k for _, k in shared.history} == set(LADDER)

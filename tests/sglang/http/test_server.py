@@ -1,19 +1,25 @@
 """A real `python -m sglang.launch_server` with the plugin, reached over HTTP."""
 
 import json
+import subprocess
 import sys
+import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from records import outcomes, plans, read, read_settled, status
-from serving import LADDER, PATIENT, arguments, command_line, environment, write_config
+from serving import LADDER, PATIENT, ROOT, arguments, command_line, environment, write_config
 from traffic import one_by_one
 
+from adaptive_spec.commands.prove import EXIT
+from adaptive_spec.operation.http_routes import PATH
 from tests.engine_processes import free_port, running_server
 
 pytestmark = pytest.mark.http
@@ -39,6 +45,18 @@ class Server:
         )
         with urllib.request.urlopen(request, timeout=200) as reply:
             return json.load(reply)
+
+    def get(self, route: str, **headers: str) -> Any:
+        request = urllib.request.Request(self.url + route, headers=headers)
+        with urllib.request.urlopen(request, timeout=200) as reply:
+            return json.load(reply)
+
+    def switch(self, **request: Any) -> dict[str, Any]:
+        """Switch the only engine by our route; its status afterwards."""
+        [engine] = self.post(PATH, request)["engines"]
+        assert engine["engine"] == 0
+        found: dict[str, Any] = engine["status"]
+        return found
 
     def generate(self, name: str, text: str, **sampling: Any) -> Any:
         """One greedy request by SGLang's own route."""
@@ -140,9 +158,8 @@ def wait_for(server: Server, look: Any) -> Any:
 
 
 def test_the_switch_works_while_the_server_runs(server: Server, expected: list[list[int]]) -> None:
-    for number, mode in ((0, "off"), (1, "shadow"), (2, "on")):
-        said = server.post("/set_internal_state", {"server_args": {"adaptive_spec_mode": number}})
-        assert said == [True]
+    for mode in ("off", "shadow", "on"):
+        assert server.switch(mode=mode)["mode"] == mode
         since = server.lines()
         answer = server.generate(f"mode-{mode}", TEXTS[4])
         assert answer["output_ids"] == expected[4], mode
@@ -159,6 +176,107 @@ def test_the_switch_works_while_the_server_runs(server: Server, expected: list[l
             assert {line["k"] for line in asked} == set(LADDER)
 
 
+def test_our_route_switches_policy_and_options_and_tells_the_status(
+    server: Server, expected: list[list[int]]
+) -> None:
+    now = server.switch(mode="on", policy="static", options={"k": 2})
+    assert (now["policy"], now["options"]) == ("static", {"k": 2})
+    before = now["requests_by_k"].get("2", 0)
+    assert server.generate("static", TEXTS[4])["output_ids"] == expected[4]
+    [engine] = server.get(f"{PATH}?history=1&break_even=1")["engines"]
+    assert set(engine) == {"engine", "status", "history", "break_even"}
+    assert engine["status"]["requests_by_k"]["2"] > before
+    assert status(server.status_file)["policy"] == "static"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        server.post(PATH, {"policy": "faster"})
+    assert refused.value.code == 400
+    assert "choose one of" in json.load(refused.value)["error"]
+    assert server.switch(policy="recorded_policies:CyclePolicy")["options"] == {}
+
+
+def test_a_page_of_another_origin_neither_switches_nor_sees_files(server: Server) -> None:
+    assert "options" in server.get(PATH)["engines"][0]["status"]
+    assert "options" not in server.get(PATH, Origin="http://x.example")["engines"][0]["status"]
+    body, kind = b'{"mode": "off"}', {"Content-Type": "application/json"}
+    request = urllib.request.Request(server.url + PATH, body, kind | {"Origin": "http://x.example"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=60)
+    assert refused.value.code == 403
+    assert server.get(PATH)["engines"][0]["status"]["mode"] == "on"
+
+
+def test_sglangs_own_state_is_as_before(server: Server) -> None:
+    [state] = server.get("/server_info")["internal_states"]
+    assert "last_gen_throughput" in state
+    assert "adaptive_spec" not in state
+
+
+@contextmanager
+def load(server: Server) -> Iterator[list[list[list[int]]]]:
+    """Clients that send all texts again and again; the tokens of each round are in the list."""
+    ended, rounds = threading.Event(), list[list[list[int]]]()
+
+    def serve() -> None:
+        with ThreadPoolExecutor(len(TEXTS)) as clients:
+            while not ended.is_set():
+                names = [f"load-{len(rounds)}-{index}" for index in range(len(TEXTS))]
+                answers = clients.map(server.generate, names, TEXTS)
+                rounds.append([answer["output_ids"] for answer in answers])
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield rounds
+    finally:
+        ended.set()
+        thread.join()
+
+
+def command(server: Server, name: str, *options: str) -> tuple[int, str]:
+    """Exit status and output of a command of ours that is given the server's address."""
+    place = server.url.removeprefix("http://")
+    words = [sys.executable, "-m", "adaptive_spec", name, place, *options]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert not done.stderr.strip()
+    return done.returncode, done.stdout
+
+
+def test_top_and_breakeven_read_a_server_under_load(
+    server: Server, expected: list[list[int]]
+) -> None:
+    server.switch(mode="on", policy="goodput")
+    with load(server) as rounds:
+        ended, said = command(server, "top", "--once", "--every", "1")
+        assert ended == 0
+        assert "goodput" in said
+        for _ in range(200):
+            ended, said = command(server, "breakeven", "--json")
+            if any(json.loads(said).values()):
+                break
+            time.sleep(0.5)
+    assert (ended, list(json.loads(said))) == (0, ["0"])
+    assert rounds
+    assert all(answers == expected for answers in rounds)
+    server.switch(policy="recorded_policies:CyclePolicy")
+
+
+@pytest.mark.long
+def test_prove_compares_both_arms_and_leaves_the_server_as_it_was(
+    server: Server, expected: list[list[int]]
+) -> None:
+    server.switch(mode="on", policy="static", options={"k": 0})
+    arms = ("--arms", "engine,none", "--share", "0.25", "--at-least", "900")
+    with load(server) as rounds:
+        ended, said = command(server, "prove", "--minutes", "2", "--json", *arms)
+    proof = json.loads(said)
+    assert ended == EXIT[proof["answer"]] != EXIT["yes"]
+    assert set(proof["arms"]) == {"engine", "none"}
+    assert all(gain["blocks"] > 0 for gain in proof["arms"].values())
+    assert all(answers == expected for answers in rounds)
+    now = server.switch(policy="recorded_policies:CyclePolicy")["audit"]
+    assert (now["share"], now["proof_seconds_left"]) == (0.01, 0)
+
+
 def metric_lines(server: Server) -> list[str]:
     with urllib.request.urlopen(server.url + "/metrics", timeout=60) as reply:
         lines: list[str] = reply.read().decode().splitlines()
@@ -166,8 +284,8 @@ def metric_lines(server: Server) -> list[str]:
 
 
 def test_an_idle_server_shows_a_switch_at_once(server: Server) -> None:
-    for number, mode in ((1, "shadow"), (2, "on")):
-        server.post("/set_internal_state", {"server_args": {"adaptive_spec_mode": number}})
+    for mode in ("shadow", "on"):
+        server.switch(mode=mode)
         assert status(server.status_file)["mode"] == mode
         states = [line for line in metric_lines(server) if line.startswith("adaptive_spec_state{")]
         active = [line for line in states if line.endswith(" 1.0")]

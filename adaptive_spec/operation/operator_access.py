@@ -2,7 +2,7 @@
 
 * A request with the admin key, in the header ``X-Adaptive-Spec-Key``. The key is the environment
   variable ``ADAPTIVE_SPEC_ADMIN_KEY``, or the content of the file that
-  ``ADAPTIVE_SPEC_ADMIN_KEY_FILE`` names. vLLM's own keys are those of clients, who only read.
+  ``ADAPTIVE_SPEC_ADMIN_KEY_FILE`` names. The engine's own keys are those of clients, who only read.
 * Without an admin key, anybody who reaches a server that listens on loopback and has no keys: a
   user of this machine. A web page must not pass for one, so the request must name a loopback host
   (DNS rebinding) and must not come from a page of another origin.
@@ -15,7 +15,6 @@ import ipaddress
 import logging
 import os
 import stat
-from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,12 +25,11 @@ from adaptive_spec.errors import ConfigError
 HEADER = "X-Adaptive-Spec-Key"
 VARIABLE = "ADAPTIVE_SPEC_ADMIN_KEY"
 FILE_VARIABLE = f"{VARIABLE}_FILE"
-_LOG = logging.getLogger("vllm.adaptive_spec")
 _LEAST_CHARACTERS = 8
 _MOST_BYTES = 1 << 12
 
 
-def admin_key(environ: Mapping[str, str] = os.environ) -> str:
+def admin_key(log: logging.Logger, environ: Mapping[str, str] = os.environ) -> str:
     """Return the admin key; empty without one. Raises ConfigError for an unusable key."""
     key, file = environ.get(VARIABLE, ""), environ.get(FILE_VARIABLE, "")
     if file:
@@ -43,7 +41,7 @@ def admin_key(environ: Mapping[str, str] = os.environ) -> str:
         if mode & stat.S_IWOTH:
             raise ConfigError(f"{FILE_VARIABLE}: {file!r} may be written by every user: chmod 600")
         if mode & stat.S_IROTH:  # as Kubernetes mounts secrets
-            _LOG.warning(
+            log.warning(
                 "adaptive_spec: %s: %r may be read by every user of this machine: chmod 600",
                 FILE_VARIABLE,
                 file,
@@ -72,13 +70,28 @@ class OperatorAccess:
         self._local = local and not key
 
     @classmethod
-    def of_server(cls, args: Namespace, environ: Mapping[str, str] = os.environ) -> OperatorAccess:
-        """Read vLLM's command line and environment. Raises ConfigError for an unusable key."""
-        keys = getattr(args, "api_key", None) or environ.get("VLLM_API_KEY")
-        host = getattr(args, "host", None)
-        socket = getattr(args, "uds", None)
-        local = not keys and not socket and bool(host) and _is_loopback(str(host))
-        return cls(admin_key(environ), local=local)
+    def of_server(
+        cls,
+        host: str | None,
+        log: logging.Logger,
+        environ: Mapping[str, str] = os.environ,
+        *,
+        guarded: bool,
+    ) -> OperatorAccess:
+        """Return the check for a server; after an unusable key, which is logged, nobody may switch.
+
+        Args:
+            host: address that the server listens on; None: the engine's default.
+            log: of the engine.
+            environ: has the admin key.
+            guarded: the server has keys of its own, or is reached through a socket file.
+        """
+        try:
+            key = admin_key(log, environ)
+        except ConfigError as error:
+            log.error("adaptive_spec: %s: the status is read-only", error)
+            return cls("", local=False)
+        return cls(key, local=not guarded and bool(host) and _is_loopback(str(host)))
 
     def refusal(self, headers: Mapping[str, str]) -> str:
         """Return why a request is no operator's, one line; empty for an operator's.
