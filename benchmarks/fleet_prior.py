@@ -14,9 +14,7 @@ tokens, over its own.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,14 +24,17 @@ from typing import Any
 
 import msgspec
 
+from adaptive_spec.sim.line_file import LineFile
+
 from .judge.arms import Arm
 from .judge.cells import Cell, load_cells
 from .judge.clock import Noise
 from .judge.device import device
 from .judge.engines import VLLM, Engine, EngineKind
 from .judge.figures import markdown
+from .judge.processes import begin_anew
 from .judge.rows import COLD_STEPS, curve_of
-from .judge.run import NOISE_SEED
+from .judge.run import NOISE_SEED, seeds_of
 from .judge.start import environment, start
 from .judge.traffic import Traffic, jobs, serve
 
@@ -54,7 +55,6 @@ OTHER = "hazard:0.3"
 WRONG = {"rare": "hazard:0.2", "frequent": "hazard:0.9"}
 REPLICAS = 4
 ARM = Arm("goodput", "adaptive-spec", policy="goodput")
-_STARTED = "FLEET_PRIOR_STARTED"
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,52 +186,22 @@ def main() -> None:
     options = parser.parse_args()
     options.objects.mkdir(parents=True, exist_ok=True)
     if options.what == "table":
-        lines = options.rows.read_bytes().splitlines()
-        print(table([msgspec.json.decode(line, type=Ran) for line in lines]))
+        print(table(list(LineFile(options.rows, Ran))))
         return
-    if _STARTED not in os.environ:
-        variables = {**os.environ, **environment(VLLM), _STARTED: "1"}
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "benchmarks.fleet_prior", *sys.argv[1:]],
-            variables,
-        )
+    begin_anew("benchmarks.fleet_prior", environment(VLLM))
     name_alike()
-    first, _, last = options.seeds.partition("-")
-    wanted = options.cells.split(";")
     known = {cell.name: cell for cell in load_cells()}
     engines: dict[EngineKind, Engine] = {}
-    rows = []
-    with options.out.open("wb") as out:
-        for name in wanted:
-            cell = known[name]
-            engine = engines.get(cell.kind) or start(cell.kind)
-            engines[cell.kind] = engine
-            for seed in range(int(first), int(last or first) + 1):
-                for ran in runs(engine, cell, seed, options.objects):
-                    rows.append(ran)
-                    out.write(msgspec.json.encode(ran) + b"\n")
-                    out.flush()
-                print(
-                    name,
-                    seed,
-                    {
-                        each.part: round(
-                            over_warm(
-                                each,
-                                next(
-                                    r
-                                    for r in rows
-                                    if (r.cell, r.seed, r.part) == (name, seed, "warm")
-                                ),
-                            ),
-                            4,
-                        )
-                        for each in rows
-                        if (each.cell, each.seed) == (name, seed) and each.part != "warm"
-                    },
-                    flush=True,
-                )
+    file = LineFile(options.out, Ran)
+    for name in options.cells.split(";"):
+        cell = known[name]
+        engine = engines.get(cell.kind) or start(cell.kind)
+        engines[cell.kind] = engine
+        for seed in seeds_of(options.seeds):
+            rows = list(runs(engine, cell, seed, options.objects))
+            for ran in rows:
+                file.append(ran)
+            print(table(rows), flush=True)
     for engine in engines.values():
         engine.close()
 

@@ -36,13 +36,15 @@ from adaptive_spec.audit.gain import Difference, PairedDifferences
 from adaptive_spec.audit.guard import Guard
 from adaptive_spec.config import Audit
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
+from adaptive_spec.sim.line_file import LineFile
 from adaptive_spec.step import SpecPlan, StepContext
 
 from .judge.arms import MOST_REQUESTS, NO_AUDIT, Arm
 from .judge.clock import Noise
 from .judge.device import device
 from .judge.engines import SGLANG, VLLM, Engine, EngineKind, Name
-from .judge.run import NOISE_SEED
+from .judge.processes import begin_anew
+from .judge.run import NOISE_SEED, seeds_of
 from .judge.start import environment, installed, start
 from .judge.traffic import PAUSE_SECONDS, Arrivals, Piece, Traffic, jobs, serve
 
@@ -51,7 +53,6 @@ DENSE = 0.25
 """Share of the blocks where runs are short."""
 ERROR = 0.05
 KMAX = 7
-_STARTED = "MEASURED_GAIN_STARTED"
 BLOCKS_AN_HOUR = 100
 """At a share of 1 %: between those of 64 requests and of 8."""
 
@@ -175,9 +176,7 @@ def _let_own_k_be(engine: Any, k: int) -> None:
 def _engine() -> Name:
     """Return the engine that is installed here; begin anew with the variables that it needs."""
     name = VLLM if installed(VLLM) else SGLANG
-    if _STARTED not in os.environ:
-        words = [sys.executable, "-m", "benchmarks.measured_gain", *sys.argv[1:]]
-        os.execve(sys.executable, words, {**os.environ, **environment(name), _STARTED: "1"})
+    begin_anew("benchmarks.measured_gain", environment(name))
     return name
 
 
@@ -185,28 +184,25 @@ def run(given: argparse.Namespace) -> None:
     """Answer each load with each arm."""
     name = _engine()
     loads = msgspec.yaml.decode(LOADS.read_bytes(), type=list[Load])
-    first, _, last = given.seeds.partition("-")
-    seeds = range(int(first), int(last or first) + 1)
+    seeds = seeds_of(given.seeds)
+    file = LineFile(given.out, Ran)
     engine = start(EngineKind(kmax=KMAX, engine=name, ahead=given.ahead))
-    with given.out.open("ab") as file:
-        for load in loads:
-            if given.loads and not any(part in load.name for part in given.loads.split(",")):
-                continue
-            began = time.monotonic()
-            for seed in seeds:
-                arms = [("audited", Audit(share=given.share, guard=False))]
-                if seed < seeds.start + given.whole:
-                    arms += [("engine", NO_AUDIT), ("policy", NO_AUDIT)]
-                for arm, audit in arms:
-                    row = answer(engine, name, load, seed, arm, audit)
-                    file.write(msgspec.json.encode(row) + b"\n")
-                file.flush()
-            print(f"{load.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    for load in loads:
+        if given.loads and not any(part in load.name for part in given.loads.split(",")):
+            continue
+        began = time.monotonic()
+        for seed in seeds:
+            arms = [("audited", Audit(share=given.share, guard=False))]
+            if seed < seeds.start + given.whole:
+                arms += [("engine", NO_AUDIT), ("policy", NO_AUDIT)]
+            for arm, audit in arms:
+                file.append(answer(engine, name, load, seed, arm, audit))
+        print(f"{load.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     os._exit(0)  # nothing of a scripted engine wants an orderly end
 
 
 def _rows(paths: Iterable[Path]) -> list[Ran]:
-    return [msgspec.json.decode(line, type=Ran) for path in paths for line in path.open("rb")]
+    return [row for path in paths for row in LineFile(path, Ran)]
 
 
 def sequences(rows: Iterable[Ran]) -> Iterator[tuple[Ran, list[confidence_sequence.Interval]]]:

@@ -16,6 +16,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 20.0
 TAIL_LINES = 40
+_STARTED = "JUDGE_STARTED"
 
 
 class ProcessError(RuntimeError):
@@ -90,6 +91,13 @@ class Process:
 
     def _tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+
+
+def begin_anew(module: str, variables: Mapping[str, str]) -> None:
+    """Begin ``python -m module`` anew, once, with what an engine needs from the start on."""
+    if _STARTED not in os.environ:
+        words = [sys.executable, "-m", module, *sys.argv[1:]]
+        os.execve(sys.executable, words, {**os.environ, **variables, _STARTED: "1"})
 
 
 def answer_lines(answer_of: Callable[[Iterator[bytes]], Iterator[Any]]) -> None:

@@ -20,6 +20,12 @@ NOISE_SEED = 1000
 """Added to the traffic's seed."""
 
 
+def seeds_of(text: str) -> range:
+    """Return the seeds from the first to the last, ``1-28``, or the only one."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
 class Engines:
     """The engines of this process, each started when it is first wanted."""
 

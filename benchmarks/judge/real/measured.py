@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from benchmarks.bench_pair.build import build
 
 from ..arms import Arm
 from ..device import device
+from ..processes import begin_anew
 from ..setup import V1, Setup, environment
 from .traffic import Load, serve
 from .vllm import VllmEngine
@@ -29,7 +28,6 @@ CASES = (4, 1), (1, 4)
 """The engine's own K, and the plugin's."""
 SHARE = 0.25
 TOKENS = 64
-_STARTED = "MEASURED_STARTED"
 
 
 def rate(engine: VllmEngine, arm: Arm, clients: int, requests: int, name: str) -> float:
@@ -49,9 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[8])
     parser.add_argument("--requests", type=int, default=150, help="of each client")
     given = parser.parse_args(arguments)
-    if _STARTED not in os.environ:
-        words = [sys.executable, "-m", "benchmarks.judge.real.measured", *sys.argv[1:]]
-        os.execve(sys.executable, words, {**os.environ, **environment(V1), _STARTED: "1"})
+    begin_anew("benchmarks.judge.real.measured", environment(V1))
     build(given.models, ("target", "draft"))
     setup = Setup(
         models=str(given.models),
