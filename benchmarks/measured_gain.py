@@ -419,7 +419,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs.add_argument("--out", type=Path, required=True)
     runs.set_defaults(do=run)
     for name, do in (("table", table), ("widths", widths), ("hours", hours)):
-        reads = commands.add_parser(name, help=(do.__doc__ or "").splitlines()[0])
+        reads = commands.add_parser(
+            name, help=(do.__doc__ or "").splitlines()[0].replace("%", "%%")
+        )
         reads.add_argument("rows", type=Path, nargs="+")
         reads.set_defaults(do=do)
     commands.add_parser("planted", help="policies that lose").set_defaults(do=planted)

@@ -161,7 +161,13 @@ class TestDataParallelism:
 
 
 class TestBackends:
-    @pytest.mark.parametrize("library", processors.LIBRARIES)
+    @pytest.mark.parametrize(
+        "library",
+        [
+            *(pytest.param(name, marks=pytest.mark.long) for name in processors.LIBRARIES[:-1]),
+            processors.LIBRARIES[-1],
+        ],
+    )
     def test_all_are_imported_whatever_library_the_processor_gets(self, library: str) -> None:
         if library not in processors.loadable():
             pytest.skip(f"this processor cannot run vllm.{library}")

@@ -12,7 +12,10 @@ from tests.engine_processes import in_two_processes
 pytestmark = pytest.mark.engine
 
 
-def _vote(rank: int, file: str, votes: tuple[bool, bool], answers: Any) -> None:
+VOTES = ((True, True), True), ((True, False), False), ((False, False), False)
+
+
+def _vote(rank: int, file: str, answers: Any) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
@@ -25,15 +28,11 @@ def _vote(rank: int, file: str, votes: tuple[bool, bool], answers: Any) -> None:
     sys.modules["vllm.distributed.parallel_state"] = state
     from adaptive_spec.adapters.vllm.varlen_capture import _all_ranks_agree
 
-    answers.put((rank, _all_ranks_agree(votes[rank])))
+    answers.put((rank, [_all_ranks_agree(votes[rank]) for votes, _ in VOTES]))
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(
-    ("votes", "outcome"), [((True, True), True), ((True, False), False), ((False, False), False)]
-)
-def test_one_refusing_rank_is_enough(
-    tmp_path: Path, votes: tuple[bool, bool], outcome: bool
-) -> None:
-    found = in_two_processes(_vote, str(tmp_path / "store"), votes)
-    assert found == [(0, outcome), (1, outcome)]
+def test_one_refusing_rank_is_enough(tmp_path: Path) -> None:
+    outcomes = [outcome for _, outcome in VOTES]
+    found = in_two_processes(_vote, str(tmp_path / "store"))
+    assert found == [(0, outcomes), (1, outcomes)]
