@@ -21,7 +21,7 @@ if not __package__:  # run as a file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from adaptive_spec.sim.advice import setups
-from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.advice.summary import observe
 from adaptive_spec.sim.advice.worlds import World, recorded_world
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 

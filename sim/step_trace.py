@@ -81,6 +81,7 @@ class RecordedStep(msgspec.Struct, kw_only=True):
     audit: tuple[Count, Window, Arm, bool] | None = None
     capability: Capability | None = None
     kv_total_tokens: Count | None = None
+    model: str = ""
     task_names: dict[str, str] | None = None
     process: int = 0
     source: str = ""
@@ -156,6 +157,10 @@ class RecordedTrace:
 
         Raises DataError naming the file, the step, and what is wrong.
         """
+        return (step for _, step in self.steps_by_segment())
+
+    def steps_by_segment(self) -> Iterator[tuple[Path, RecordedStep]]:
+        """Yield each step with the file that holds it. Raises as `steps`."""
         process, before, source = -1, -1, ""
         numbers, kmax = _RequestNumbers(), MOST_DRAFTS
         for segment in self.segments:
@@ -178,7 +183,7 @@ class RecordedTrace:
                     )
                 step.process, step.source = process, source
                 step.requests = numbers.of(step)
-                yield step
+                yield segment.path, step
 
 
 Source = RecordedTrace | Path | Sequence[Path]

@@ -44,6 +44,7 @@ _PANELS = {
     "report": SIMULATE,
     "sweep": SIMULATE,
     "top": SERVE,
+    "trace": SERVE,
     "trtllm": SERVE,
 }
 """Group of each command that another part brings; those of other packages: `EXTEND`."""

@@ -118,7 +118,8 @@ class Controller:
         self._operator = OperatorRequests(
             self.config, capability, only_watch, self._counters, logger
         )
-        self._trace = StepTrace(self.config.trace, self._counters, logger)
+        model = (identity or {}).get("model", "")
+        self._trace = StepTrace(self.config.trace, self._counters, logger, model)
         self._history = History()
         self._telling = self._figures_to_try()
         self._active = 0.0

@@ -50,6 +50,7 @@ Optional columns:
 ``shared_seconds``   seconds of other work that the step cost, where there was some
 ``capability``       the engine's control options, in the first line of each segment
 ``kv_total_tokens``  size of the KV pool, likewise
+``model``            name of the target, likewise, where the engine tells it
 ``why``              why the latest decision is as it is, in words, in every 32nd line
 ``task_names``       label by number, in the first line of a segment with that number
 ===================  ==========================================================
@@ -97,8 +98,10 @@ _MOST_ID_CHARACTERS = 96
 class StepTrace:
     """Writer of a process's steps. Never raises; after a disk error a new segment is tried."""
 
-    def __init__(self, config: Trace, counters: Counters, logger: logging.Logger) -> None:
-        self._config = config
+    def __init__(
+        self, config: Trace, counters: Counters, logger: logging.Logger, model: str = ""
+    ) -> None:
+        self._config, self._model = config, model
         self._directory = Path(config.directory) if config.directory else None
         self._retry = Retry(f"trace {config.directory!r}", counters.output_failed, logger)
         self._file: LockedFile | None = None
@@ -158,6 +161,8 @@ class StepTrace:
             context = step.context
             record["capability"] = msgspec.to_builtins(context.capability)
             record["kv_total_tokens"] = context.kv_total_tokens
+            if self._model:
+                record["model"] = self._model
         if "task" in record and (names := self._new_names(record["task"])):
             record["task_names"] = names
         if not self._lines and (text := why()):

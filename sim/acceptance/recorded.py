@@ -19,7 +19,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
 from adaptive_spec.sim.acceptance.request_rows import RequestRows
-from adaptive_spec.sim.step_trace import Source, find_trace, read_request_steps
+from adaptive_spec.sim.step_trace import find_trace, read_request_steps
 from adaptive_spec.step import FloatArray, IntArray
 
 _MOST_BYTES = 1 << 31
@@ -44,42 +44,42 @@ def read_step_trace(
 
     Raises DataError naming file and row or step, and what is wrong.
     """
-    return _read_step_trace(Path(path), depth, seed)[0]
+    trace, rows = find_trace(Path(path)), RequestRows()
+    for request, step, row in read_request_steps(trace):
+        rows.add(request, step, row)
+    return _acceptance(rows, trace.name, depth, seed)
 
 
-def read_served_requests(source: Source, *, depth: int, seed: int) -> AcceptanceData:
-    """Read a step trace as `read_step_trace` does, with prompt lengths and task labels."""
-    data, rows = _read_step_trace(source, depth, seed)
+def served_requests(rows: RequestRows, name: str, *, depth: int, seed: int) -> AcceptanceData:
+    """Return the acceptance of rows of a trace of this name, with prompt lengths and task labels.
+
+    Otherwise as `read_step_trace`.
+    """
     prompts = np.array([each.prompt_tokens for each in rows.first], dtype=np.int64)
     labels = tuple(each.label for each in rows.first)
+    data = _acceptance(rows, name, depth, seed)
     return replace(data, prompt_tokens=prompts, labels=labels)
 
 
-def _read_step_trace(
-    source: Source, depth: int | None, seed: int
-) -> tuple[AcceptanceData, RequestRows]:
-    trace = find_trace(source)
-    rows = RequestRows()
-    for request, step, row in read_request_steps(trace):
-        rows.add(request, step, row)
-    recorded = rows.steps(trace.name)
+def _acceptance(rows: RequestRows, name: str, depth: int | None, seed: int) -> AcceptanceData:
+    recorded = rows.steps(name)
     if not recorded.verified.any():
-        raise DataError(f"{trace.name}: no step verified a draft; record one with speculation on")
+        raise DataError(f"{name}: no step verified a draft; record one with speculation on")
     kind = "step trace"
     if rows.stride > 1:
         kind += f", {len(rows.first):,} of {rows.found:,} requests"
     temperatures = np.array([each.temperature for each in rows.first])
     data = imputed_data(
         recorded,
-        Path(trace.name),
+        Path(name),
         kind,
         depth=depth,
         seed=seed,
         temperature=float(temperatures.max()),
     )
     if (temperatures == temperatures[0]).all():
-        return data, rows
-    return replace(data, record_temperature=temperatures), rows
+        return data
+    return replace(data, record_temperature=temperatures)
 
 
 @dataclass(frozen=True, eq=False)

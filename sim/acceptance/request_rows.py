@@ -38,10 +38,12 @@ class RequestRows:
     Attributes:
         found: requests seen so far.
         stride: of so many requests, one is kept.
+        most_rows: steps of requests that are kept; None: as many as a prediction can use.
     """
 
     found: int = 0
     stride: int = 1
+    most_rows: int | None = None
     _first: dict[int, _First] = field(default_factory=dict)
     _request: array[int] = field(default_factory=lambda: array("q"))
     _counts: array[int] = field(default_factory=lambda: array("B"))
@@ -79,7 +81,7 @@ class RequestRows:
         proposed = self._proposed(step, row)
         self._counts.extend((step.k[row], step.accepted[row], emitted, len(shown), 1 + proposed))
         self._signal.extend(np.nan if value is None else value for value in shown)
-        if len(self._request) > MOST_ROWS:
+        if len(self._request) > (self.most_rows or MOST_ROWS):
             self._thin()
 
     def _proposed(self, step: RecordedStep, row: int) -> int:

@@ -11,9 +11,11 @@ import numpy as np
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.advice import running
 from adaptive_spec.sim.advice.fixed_k import prompt_tokens
-from adaptive_spec.sim.advice.observed import Observed, observe
+from adaptive_spec.sim.advice.measured import ratio
+from adaptive_spec.sim.advice.observed import Observed
 from adaptive_spec.sim.advice.predictor import Predictor
 from adaptive_spec.sim.advice.setups import SetUp
+from adaptive_spec.sim.advice.summary import Summary, summarize
 from adaptive_spec.sim.advice.values import CANNOT_TELL, NO, Advice, Estimate, Fleet, Verdict
 from adaptive_spec.sim.advice.verdict import decide
 from adaptive_spec.sim.advice.worlds import FEWEST_TOKENS, recorded_world
@@ -21,9 +23,9 @@ from adaptive_spec.sim.hardware.from_trace import (
     LARGEST_FIT_ERROR,
     TraceFit,
     drafted_alike,
-    read_timed_steps,
+    require_told_apart,
 )
-from adaptive_spec.sim.step_trace import Source, find_trace
+from adaptive_spec.sim.step_trace import Source
 
 FIRST_LOOK = 2
 """Resamplings behind the first answer."""
@@ -67,7 +69,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predict(
-    source: Source,
+    source: Source | Summary,
     *,
     engine: str = "vllm",
     drafter: str = "",
@@ -81,7 +83,7 @@ def predict(
     """Read traces and predict what each set-up would have given.
 
     Args:
-        source: step traces of one server set-up.
+        source: step traces of one server set-up, or their summary.
         engine: whose own set-ups are compared, of `doctor_rows.ENGINES`.
         drafter: of `adaptive_spec.sim.drafters`; "": by what the engine recorded of it.
         runs: what the operator runs without this package, see `running.stated`; "": what the trace
@@ -96,8 +98,8 @@ def predict(
     Raises DataError if the traces hold no measured steps or no verified drafts, ConfigError if
     `runs` is not understood.
     """
-    trace = find_trace(source)
-    observed = observe(trace, seed=seed)
+    read = source if isinstance(source, Summary) else summarize(source, seed=seed)
+    observed = read.observed()
     present, said = _present(observed, runs, engine)
     seen = _as_recorded(observed, engine, present, said)
     found = Predicted(
@@ -109,7 +111,7 @@ def predict(
         return msgspec.structs.replace(found, advice=advice)
 
     try:
-        steps = read_timed_steps(trace, one_depth=True)
+        steps = require_told_apart(read.steps, read.name, one_depth=True)
     except DataError as error:
         return refused(_no_prediction(str(error)))
     if observed.acceptance.lengths.max() < 2:
@@ -155,7 +157,7 @@ def predict(
 
 def _as_recorded(observed: Observed, engine: str, present: SetUp | None, said: str) -> Advice:
     """Return the advice before anything is predicted: what the traces show."""
-    measured = observed.measured.ratio()
+    measured = ratio(observed.measured)
     return Advice(
         engine=engine,
         loads=observed.loads,
@@ -170,7 +172,7 @@ def _as_recorded(observed: Observed, engine: str, present: SetUp | None, said: s
         runs_said=said,
         runs_share=0.0 if present is None else running.share_that_ran(present, observed.ran),
         measured=None if measured is None else Estimate(*measured),
-        measured_blocks=observed.measured.blocks,
+        measured_blocks=observed.measured.count,
         verdict=Verdict(worth=CANNOT_TELL, sentence="", answers=[], recommended=[]),
     )
 

@@ -1,28 +1,33 @@
-"""What recorded steps show: load, K used, acceptance by position and kind, step times."""
+"""Figures of recorded steps: load, K used, acceptance by position and kind, step times.
+
+`Sums` of several servers add up, so that those of a fleet need no rows.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 import operator
-from array import array
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.errors import DataError
+from adaptive_spec.audit.confidence_sequence import Sequence
 from adaptive_spec.sim.acceptance.data import AcceptanceData
-from adaptive_spec.sim.acceptance.pool import pool
-from adaptive_spec.sim.acceptance.recorded import read_served_requests
 from adaptive_spec.sim.advice.measured import MeasuredGain
-from adaptive_spec.sim.step_trace import RecordedStep, Source, TaskNames, find_trace
+from adaptive_spec.sim.step_trace import RecordedStep, TaskNames
 from adaptive_spec.step import Capability
 
 _LEAST_SHARE = 0.01
 """Loads with a smaller share of the time are left out."""
 _STALL = 50.0
 """Longest step that counts as busy time, in medians of its load."""
+_TIMES_PER_E = 1000.0
+"""Step times are counted by their logarithm, as finely as this."""
 
 
 class LoadFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +94,7 @@ class Observed:
         mean_context: tokens of context per decoding request.
         pool_tokens: size of the KV pool; None if the engine did not say.
         seconds: measured time of all steps, without stalls.
-        measured: by audit blocks.
+        measured: differences from the engine's own K, by audit blocks.
     """
 
     loads: list[LoadFacts]
@@ -106,126 +111,244 @@ class Observed:
     mean_context: float
     pool_tokens: int | None
     seconds: float
-    measured: MeasuredGain
+    measured: Sequence
 
 
-@dataclass
-class _Band:
-    """Sums over steps of alike batch size."""
+class Band(msgspec.Struct, kw_only=True):
+    """Sums over steps of alike batch size.
 
-    times: array[float] = field(default_factory=lambda: array("d"))
-    by_size: Counter[int] = field(default_factory=Counter)
+    Attributes:
+        times, plain: steps by `_TIMES_PER_E` ln of their seconds, and those without prompts.
+        by_size: steps by batch size.
+        emitted, verified, accepted: tokens.
+        rows: steps of requests.
+    """
+
+    times: dict[int, int] = {}
+    plain: dict[int, int] = {}
+    by_size: dict[int, int] = {}
     emitted: int = 0
     verified: int = 0
     accepted: int = 0
     rows: int = 0
-    steps: int = 0
-    plain: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, step: RecordedStep) -> None:
-        assert step.seconds is not None
-        self.times.append(step.seconds)
-        self.by_size[step.batch_size] += 1
+        """Add a step that was measured."""
+        assert step.seconds
+        time = round(_TIMES_PER_E * math.log(step.seconds))
+        for counts in (self.times,) if step.prefill_tokens else (self.times, self.plain):
+            counts[time] = counts.get(time, 0) + 1
+        self.by_size[step.batch_size] = self.by_size.get(step.batch_size, 0) + 1
         self.emitted += sum(step.emitted)
         self.verified += sum(step.k)
         self.accepted += sum(step.accepted)
         self.rows += len(step.ids)
-        self.steps += 1
-        if not step.prefill_tokens:
-            self.plain.append(step.seconds)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return sum(self.times.values())
 
     @property
     def seconds(self) -> float:
         """Time of the steps; one in which the machine stood still counts as a long one."""
-        times = np.frombuffer(self.times)
-        return float(np.minimum(times, _STALL * np.median(times)).sum())
+        longest = _STALL * _median(self.times)
+        each = np.exp(np.array(list(self.times)) / _TIMES_PER_E)
+        return float(np.minimum(each, longest) @ np.array(list(self.times.values())))
 
     def facts(self, total: float, *, clients: int | None = None) -> LoadFacts:
+        """Return the figures.
+
+        Args:
+            total: measured time of all loads (seconds).
+            clients: None: the commonest batch size.
+        """
         seconds = self.seconds
+        commonest = max(self.by_size, key=lambda size: self.by_size[size])
         return LoadFacts(
-            clients=self.by_size.most_common(1)[0][0] if clients is None else clients,
+            clients=commonest if clients is None else clients,
             share=seconds / total,
             steps=self.steps,
             tokens_per_second=self.emitted / seconds,
-            step_ms=1e3 * float(np.median(self.plain)) if self.plain else None,
+            step_ms=1e3 * _median(self.plain) if self.plain else None,
             mean_k=self.verified / max(self.rows, 1),
             acceptance=self.accepted / self.verified if self.verified else None,
         )
 
 
-@dataclass
-class _Positions:
-    """Trials and successes of each draft position, and the requests they came from."""
+def _median(times: Mapping[int, int]) -> float:
+    """Return the median of counted times (seconds)."""
+    order = sorted(times)
+    reached = np.cumsum([times[time] for time in order])
+    middle = int(np.searchsorted(reached, 0.5 * reached[-1]))
+    return math.exp(order[middle] / _TIMES_PER_E)
 
-    tried: Counter[int] = field(default_factory=Counter)
-    kept: Counter[int] = field(default_factory=Counter)
-    requests: set[int] = field(default_factory=set)
+
+class Positions(msgspec.Struct, kw_only=True):
+    """Trials and successes by draft position, from 0 on, and the requests that they are of."""
+
+    tried: dict[int, int] = {}
+    kept: dict[int, int] = {}
+    requests: int = 0
+
+    def add(self, k: int, accepted: int) -> None:
+        """Add a step of a request."""
+        for counts, most in ((self.tried, min(accepted + 1, k)), (self.kept, accepted)):
+            for position in range(most):
+                counts[position] = counts.get(position, 0) + 1
 
     def facts(self, name: str, kmax: int) -> KindFacts:
-        rates = [self.kept[j] / self.tried[j] if self.tried[j] else None for j in range(kmax)]
-        return KindFacts(name=name, requests=len(self.requests), by_position=rates)
+        """Return the figures."""
+        rates = [
+            self.kept.get(j, 0) / tried if (tried := self.tried.get(j)) else None
+            for j in range(kmax)
+        ]
+        return KindFacts(name=name, requests=self.requests, by_position=rates)
 
 
-def observe(source: Source, *, seed: int = 0) -> Observed:
-    """Read the traces of one server's set-up.
+class Sums(msgspec.Struct, kw_only=True):
+    """Everything of a trace that adds up over steps, and over servers.
 
-    Raises DataError naming file and step, or what the traces lack.
+    Attributes:
+        bands: by bits of the batch size.
+        whole: all of them.
+        every, kinds: by draft position, of all requests and by task label.
+        k, modes: steps of requests by K, steps by mode.
+        ran, engine_k: as in `Observed`.
+        contexts: tokens of context, over steps.
+        late: a confidence came with the outcome of its step.
+        pool_tokens: size of the KV pool; None if no engine said.
+        capability: of the engine; None in traces of older versions.
+        model: that the engine names; "": none.
+        measured: sums of the audit's sequence.
     """
-    trace = find_trace(source)
-    bands: dict[int, _Band] = defaultdict(_Band)
-    kinds: dict[str, _Positions] = defaultdict(_Positions)
-    names = TaskNames()
-    every, whole, measured = _Positions(), _Band(), MeasuredGain()
-    k_counts: Counter[int] = Counter()
-    modes: Counter[str] = Counter()
-    ran: dict[int, Counter[int]] = defaultdict(Counter)
-    engine_k: dict[int, Counter[int]] = defaultdict(Counter)
-    capability, late, pool_tokens, contexts = None, False, None, 0
-    for step in trace.steps():
-        capability = step.capability or capability
-        late = late or step.late_confidence is not None
-        pool_tokens = step.kv_total_tokens or pool_tokens
-        modes[step.mode.value] += 1
-        k_counts.update(step.k)
-        ran[step.batch_size].update(step.k)
+
+    bands: dict[int, Band] = {}
+    whole: Band = msgspec.field(default_factory=Band)
+    every: Positions = msgspec.field(default_factory=Positions)
+    kinds: dict[str, Positions] = {}
+    k: dict[int, int] = {}
+    modes: dict[str, int] = {}
+    ran: dict[int, dict[int, int]] = {}
+    engine_k: dict[int, dict[int, int]] = {}
+    contexts: int = 0
+    late: bool = False
+    pool_tokens: int | None = None
+    capability: Capability | None = None
+    model: str = ""
+    measured: list[float] = msgspec.field(default_factory=lambda: [0.0] * 6)
+
+    def __add__(self, other: Sums) -> Sums:
+        """Return the sums of both, of servers with the same Kmax."""
+        counts = (
+            msgspec.structs.replace(each, capability=None, pool_tokens=None)
+            for each in (self, other)
+        )
+        added = msgspec.convert(_added(*map(msgspec.to_builtins, counts)), Sums)
+        pools = [each.pool_tokens for each in (self, other) if each.pool_tokens is not None]
+        return msgspec.structs.replace(
+            added,
+            capability=self.capability or other.capability,
+            pool_tokens=min(pools, default=None),
+        )
+
+    @property
+    def kmax(self) -> int:
+        """Largest K that the engine allows, or that has run in traces of older versions."""
+        return self.capability.max_draft_tokens if self.capability else max(*self.k, 1)
+
+    def observed(self, acceptance: AcceptanceData) -> Observed:
+        """Return the figures, of measured steps."""
+        busy = sum(band.seconds for band in self.bands.values())
+        kept = [
+            band for _, band in sorted(self.bands.items()) if band.seconds >= _LEAST_SHARE * busy
+        ]
+        total = sum(band.seconds for band in kept)
+        steps_of_requests, steps = sum(self.k.values()), sum(self.modes.values())
+        return Observed(
+            loads=[band.facts(total) for band in kept],
+            kinds=[
+                self.every.facts("all", self.kmax),
+                *(found.facts(label, self.kmax) for label, found in sorted(self.kinds.items())),
+            ],
+            overall=msgspec.structs.replace(
+                self.whole.facts(1.0, clients=0),
+                share=1.0,
+                tokens_per_second=self.whole.emitted / busy,
+            ),
+            k_share={k: count / steps_of_requests for k, count in sorted(self.k.items())},
+            ran={size: Counter(counts) for size, counts in self.ran.items()},
+            engine_k={size: Counter(counts) for size, counts in self.engine_k.items()},
+            modes={mode: count / steps for mode, count in Counter(self.modes).most_common()},
+            acceptance=acceptance,
+            kmax=self.kmax,
+            capability=self.capability,
+            late_confidence=self.late,
+            mean_context=self.contexts / max(steps_of_requests, 1),
+            pool_tokens=self.pool_tokens,
+            seconds=busy,
+            measured=Sequence(self.measured),
+        )
+
+
+def _added(one: Any, other: Any) -> Any:
+    """Add plain values: numbers, lists of them, and objects by key; of others, what is known."""
+    if isinstance(one, bool):
+        return one or other
+    if isinstance(one, dict) and isinstance(other, dict):
+        both = {key: _added(one[key], other[key]) for key in one.keys() & other.keys()}
+        return {key: both.get(key, one.get(key, other.get(key))) for key in {**one, **other}}
+    if isinstance(one, list):
+        return [_added(*pair) for pair in zip(one, other, strict=True)]
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one + other
+    return one or other
+
+
+class Observer:
+    """Adds the steps of a trace up."""
+
+    def __init__(self) -> None:
+        self._sums = Sums()
+        self._names = TaskNames()
+        self._measured = MeasuredGain()
+        self._seen: set[tuple[str, int]] = set()
+
+    def add(self, step: RecordedStep) -> None:
+        """Add a step."""
+        sums = self._sums
+        sums.capability = step.capability or sums.capability
+        sums.model = step.model or sums.model
+        sums.late = sums.late or step.late_confidence is not None
+        sums.pool_tokens = step.kv_total_tokens or sums.pool_tokens
+        sums.contexts += step.context_tokens
+        _count(sums.modes, step.mode.value)
+        ran = sums.ran.setdefault(step.batch_size, {})
+        for k in step.k:
+            _count(sums.k, k)
+            _count(ran, k)
         if step.engine_k is not None:
-            engine_k[step.batch_size][step.engine_k] += 1
-        contexts += step.context_tokens
-        names.read(step)
-        measured.add(step)
+            _count(sums.engine_k.setdefault(step.batch_size, {}), step.engine_k)
+        self._names.read(step)
+        self._measured.add(step)
         for row, number in enumerate(step.requests):
-            label = names.of(step, row)
-            for positions in (every, kinds[label]) if label else (every,):
-                positions.requests.add(number)
-                accepted = step.accepted[row]
-                positions.tried.update(range(min(accepted + 1, step.k[row])))
-                positions.kept.update(range(accepted))
+            label = self._names.of(step, row)
+            kinds = [("", sums.every)]
+            if label:
+                kinds.append((label, sums.kinds.setdefault(label, Positions())))
+            for name, positions in kinds:
+                positions.add(step.k[row], step.accepted[row])
+                if (name, number) not in self._seen:
+                    self._seen.add((name, number))
+                    positions.requests += 1
         if step.seconds and step.batch_size:
-            bands[step.batch_size.bit_length()].add(step)
-            whole.add(step)
-    if not whole.steps:
-        raise DataError(f"{trace.name}: no measured decode steps")
-    kmax = capability.max_draft_tokens if capability else max(max(k_counts), 1)
-    busy = sum(band.seconds for band in bands.values())
-    kept = [band for _, band in sorted(bands.items()) if band.seconds >= _LEAST_SHARE * busy]
-    total = sum(band.seconds for band in kept)
-    shown = sorted(kinds.items())
-    return Observed(
-        loads=[band.facts(total) for band in kept],
-        kinds=[every.facts("all", kmax), *(found.facts(name, kmax) for name, found in shown)],
-        overall=msgspec.structs.replace(
-            whole.facts(1.0, clients=0), share=1.0, tokens_per_second=whole.emitted / busy
-        ),
-        k_share={k: count / k_counts.total() for k, count in sorted(k_counts.items())},
-        ran=dict(ran),
-        engine_k=dict(engine_k),
-        modes={mode: count / modes.total() for mode, count in modes.most_common()},
-        acceptance=pool([read_served_requests(trace, depth=kmax, seed=seed)], seed=seed),
-        kmax=kmax,
-        capability=capability,
-        late_confidence=late,
-        mean_context=contexts / max(k_counts.total(), 1),
-        pool_tokens=pool_tokens,
-        seconds=busy,
-        measured=measured,
-    )
+            sums.bands.setdefault(step.batch_size.bit_length(), Band()).add(step)
+            sums.whole.add(step)
+
+    def sums(self) -> Sums:
+        """Return the sums of all steps."""
+        return msgspec.structs.replace(self._sums, measured=list(self._measured.sequence.sums))
+
+
+def _count(counts: dict[Any, int], key: Any) -> None:
+    counts[key] = counts.get(key, 0) + 1

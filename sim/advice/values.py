@@ -124,6 +124,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
         measured_blocks: such blocks.
         verdict: what to do.
         memory: sentences on what the drafter's memory costs.
+        replicas: sentences on replicas of a fleet that stand out.
     """
 
     engine: str
@@ -151,3 +152,4 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     measured_blocks: int = 0
     verdict: Verdict
     memory: list[str] = []
+    replicas: list[str] = []

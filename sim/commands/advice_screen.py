@@ -39,7 +39,7 @@ def print_advice(advice: Advice, console: Console, *, details: bool = False) -> 
         say("Paste" if not place else "or")
         for line in next(each.lines for each in advice.predictions if each.name == name):
             say(f"  {line}", "green")
-    for sentence in advice.memory:
+    for sentence in (*advice.memory, *advice.replicas):
         say(sentence)
     if details or not advice.predictions:
         _print_details(advice, console, say)

@@ -22,6 +22,7 @@ from adaptive_spec.sim.commands.printing import (
 
 if TYPE_CHECKING:
     from adaptive_spec.sim.advice.advice import Predicted
+    from adaptive_spec.sim.advice.summary import Summary
     from adaptive_spec.sim.advice.values import Advice, Fleet
     from adaptive_spec.sim.step_trace import RecordedTrace
 
@@ -36,7 +37,10 @@ class AdviseOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     traces: Annotated[
         list[str] | None,
-        typer.Argument(help="Folders, segments, patterns or URLs of step traces, or a server."),
+        typer.Argument(
+            help="Folders, segments, patterns or URLs of step traces, folders that `trace compact` "
+            "has written, or a server."
+        ),
     ] = None
     server: Annotated[
         str | None, typer.Option(help="URL of a server that writes a step trace on this machine.")
@@ -101,18 +105,19 @@ def advise(context: typer.Context, options: AdviseOptions) -> None:
     """
     from adaptive_spec.sim.commands.advice_page import advice_page
     from adaptive_spec.sim.commands.advice_screen import print_advice
-    from adaptive_spec.sim.hardware.from_trace import servers
 
     del context
-    places = _places(options.traces or [], options.server, options.key)
-    apart = servers(places)
+    apart = _apart(_places(options.traces or [], options.server, options.key), options.seed)
     advices: list[Advice] = []
     stopped = False
-    for number, trace in enumerate(apart, start=1):
-        found, stopped = _advice_on(trace, options)
+    for number, (trace, source, remarks) in enumerate(apart, start=1):
+        found, stopped = _advice_on(trace, source, options)
+        found = msgspec.structs.replace(found, replicas=remarks)
         advices.append(found)
         if not options.json:
-            if len(apart) > 1:
+            if source is not trace:
+                say(f"Pool {number} of {len(apart)}: {trace.name}", wrap=False)
+            elif len(apart) > 1:
                 say(f"Server {number} of {len(apart)}, as speeds differ: {trace.name}", wrap=False)
             print_advice(found, standard_output(), details=options.details)
         if options.html is not None:
@@ -128,7 +133,22 @@ def advise(context: typer.Context, options: AdviseOptions) -> None:
         raise typer.Exit(130)
 
 
-def _advice_on(trace: RecordedTrace, options: AdviseOptions) -> tuple[Advice, bool]:
+def _apart(
+    places: list[Path], seed: int
+) -> list[tuple[RecordedTrace, RecordedTrace | Summary, list[str]]]:
+    """Return for each server, or pool of a fleet, its files, what to read, and remarks."""
+    from adaptive_spec.sim.advice.fleet import find_summaries, read_pools, require_no_traces
+    from adaptive_spec.sim.hardware.from_trace import servers
+
+    if files := find_summaries(places):
+        require_no_traces(places, files)
+        return [(pool.files, pool.summary, pool.remarks) for pool in read_pools(files, seed=seed)]
+    return [(trace, trace, []) for trace in servers(places)]
+
+
+def _advice_on(
+    trace: RecordedTrace, source: RecordedTrace | Summary, options: AdviseOptions
+) -> tuple[Advice, bool]:
     """Return the advice on one server, and whether Ctrl-C has ended it early."""
     from adaptive_spec.kept_results import keep, read_kept
     from adaptive_spec.sim.advice.advice import Predicted
@@ -143,7 +163,7 @@ def _advice_on(trace: RecordedTrace, options: AdviseOptions) -> tuple[Advice, bo
     if predicted is not None:
         print_text(f"made before, from {path}", error=True)
     else:
-        predicted, stopped = _predicted(trace, asked, fleet)
+        predicted, stopped = _predicted(source, asked, fleet)
         if not stopped and predicted.resamplings and keep(path, predicted):
             print_text(f"kept in {path}", error=True)
     found = predicted.conclude(fleet)
@@ -157,7 +177,7 @@ def _advice_on(trace: RecordedTrace, options: AdviseOptions) -> tuple[Advice, bo
 
 
 def _predicted(
-    trace: RecordedTrace, options: dict[str, Any], fleet: Fleet
+    source: RecordedTrace | Summary, options: dict[str, Any], fleet: Fleet
 ) -> tuple[Predicted, bool]:
     """Predict, with a first look on standard error; and whether Ctrl-C has ended it early."""
     from adaptive_spec.sim.advice.advice import predict
@@ -178,7 +198,7 @@ def _predicted(
             say(text, console=bar.console, wrap=False)
 
         try:
-            return predict(trace, **options, progress=advance, first_look=note_first_look), False
+            return predict(source, **options, progress=advance, first_look=note_first_look), False
         except KeyboardInterrupt:
             if not early:
                 raise

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -48,7 +48,8 @@ _FEWEST_ALIKE = 5
 """Steps of a kind below which the trace counts as not having them."""
 _MOST_STEPS = 1 << 16
 """Steps that are kept, spread evenly over the trace."""
-_COLUMNS = 8
+STEP_ARRAYS = "seconds", "requests", "tokens", "context", "prefill", "depth", "cold", "source"
+_COLUMNS = len(STEP_ARRAYS)
 _SMOOTHNESS = 1e-3
 _USABLE = 0.9  # the share of memory that `adaptive_spec.sim.engine.kv_pool` uses
 _NO_LIMIT = 1 << 39
@@ -94,6 +95,7 @@ class TimedSteps:
         sources: names of the recording processes.
         skipped: steps left out, because they were not measured cleanly.
         pool_tokens: size of the KV pool; None if the engine did not say.
+        stride: of so many steps, one is kept.
     """
 
     seconds: FloatArray
@@ -107,6 +109,7 @@ class TimedSteps:
     sources: tuple[str, ...]
     skipped: int
     pool_tokens: int | None
+    stride: int = 1
 
     @property
     def shows_prompts(self) -> bool:
@@ -174,18 +177,22 @@ def one_server(source: Source) -> RecordedTrace:
 
 
 def _by_speed(trace: RecordedTrace) -> list[tuple[float, list[str]]]:
-    """Return the recording processes by how long their steps take, those of alike speed together.
-
-    Returns:
-        For each group the time of its steps, relative to that of the fastest, and its processes;
-        empty where all are alike, or too few steps tell.
-    """
+    """Return the recording processes as `by_speed` does."""
     if len(trace.processes) < 2:
         return []
     try:
-        steps = read_timed_steps(trace, one_depth=True)
+        return by_speed(read_timed_steps(trace, one_depth=True))
     except DataError:
         return []
+
+
+def by_speed(steps: TimedSteps) -> list[tuple[float, list[str]]]:
+    """Return the sources by how long their steps take, those of alike speed together.
+
+    Returns:
+        For each group the time of its steps, relative to that of the fastest, and its sources;
+        empty where all are alike, or too few steps tell.
+    """
     ratios = steps.seconds / _best_fit(steps).predicted
     paces = []
     for number, name in enumerate(steps.sources):
@@ -347,54 +354,101 @@ def _straightness(knots: FloatArray, columns: int, steps: int) -> FloatArray:
     return penalty
 
 
+class TimedRows:
+    """Gathers the measured steps of a trace.
+
+    Args:
+        most_steps: that are kept, spread evenly over the trace; None: as many as a fit can use.
+    """
+
+    def __init__(self, most_steps: int | None = None) -> None:
+        self._most = most_steps or _MOST_STEPS
+        self._rows = array("d")
+        self._stride, self._measured, self._skipped = 1, 0, 0
+        self._sources: dict[str, int] = {}
+        self._pool: int | None = None
+
+    def add(self, step: RecordedStep) -> None:
+        """Add a step."""
+        number = self._sources.setdefault(step.source, len(self._sources))
+        if step.kv_free_tokens < _NO_LIMIT:
+            self._pool = max(self._pool or 0, step.kv_free_tokens + step.context_tokens)
+        self._skipped += step.seconds is None or step.seconds <= 0 or step.batch_tokens < 1
+        for row in _rows(step):
+            if self._measured % self._stride == 0:
+                self._rows.extend((*row, number))
+            self._measured += 1
+        if len(self._rows) >= self._most * _COLUMNS:
+            self._stride *= 2
+            kept = np.array(self._rows).reshape(-1, _COLUMNS)[::2]
+            self._rows = array("d", kept.tobytes())
+
+    def steps(self) -> TimedSteps:
+        """Return what was kept."""
+        columns = np.array(self._rows).reshape(-1, _COLUMNS).T
+        seconds, requests, tokens, context, prefill, depth, cold, source = columns
+        return TimedSteps(
+            seconds=seconds,
+            requests=requests,
+            tokens=tokens,
+            context=context,
+            prefill=prefill,
+            depth=depth,
+            cold=cold,
+            source=source,
+            sources=tuple(self._sources),
+            skipped=self._skipped,
+            pool_tokens=self._pool,
+            stride=self._stride,
+        )
+
+
+def joined(parts: Sequence[TimedSteps]) -> TimedSteps:
+    """Return the steps of several servers, as many of each as it has served."""
+    stride = max(part.stride for part in parts)
+    columns: dict[str, list[FloatArray]] = {name: [] for name in STEP_ARRAYS}
+    sources: list[str] = []
+    for part in parts:
+        for name in STEP_ARRAYS:
+            columns[name].append(getattr(part, name)[:: stride // part.stride])
+        columns["source"][-1] = columns["source"][-1] + len(sources)
+        sources += part.sources
+    pools = [part.pool_tokens for part in parts if part.pool_tokens is not None]
+    return TimedSteps(
+        **{name: np.concatenate(each) for name, each in columns.items()},
+        sources=tuple(sources),
+        skipped=sum(part.skipped for part in parts),
+        pool_tokens=min(pools, default=None),
+        stride=stride,
+    )
+
+
 def read_timed_steps(source: Source, *, one_depth: bool = False) -> TimedSteps:
     """Read the measured steps of a trace. Raises as `profile_from_trace`.
 
     With `one_depth`, steps that all drafted equally deep are read, too.
     """
     trace = find_trace(source)
-    rows, skipped, stride, measured = array("d"), 0, 1, 0
-    sources: dict[str, int] = {}
-    pool: int | None = None
+    rows = TimedRows()
     for step in trace.steps():
-        number = sources.setdefault(step.source, len(sources))
-        if step.kv_free_tokens < _NO_LIMIT:
-            pool = max(pool or 0, step.kv_free_tokens + step.context_tokens)
-        skipped += step.seconds is None or step.seconds <= 0 or step.batch_tokens < 1
-        for row in _rows(step):
-            if measured % stride == 0:
-                rows.extend((*row, number))
-            measured += 1
-        if len(rows) >= _MOST_STEPS * _COLUMNS:
-            stride *= 2
-            rows = array("d", np.array(rows).reshape(-1, _COLUMNS)[::2].tobytes())
-    if measured < FEWEST_STEPS:
+        rows.add(step)
+    return require_told_apart(rows.steps(), trace.name, one_depth=one_depth)
+
+
+def require_told_apart(steps: TimedSteps, name: str, *, one_depth: bool = False) -> TimedSteps:
+    """Return the steps. Raises DataError where they cannot tell apart what a profile needs."""
+    if len(steps.seconds) < FEWEST_STEPS:
         raise DataError(
-            f"{trace.name}: {measured} measured steps, {FEWEST_STEPS} are needed; "
+            f"{name}: {len(steps.seconds)} measured steps, {FEWEST_STEPS} are needed; "
             "is this the `trace.directory` of a server?"
         )
-    columns = np.array(rows).reshape(-1, _COLUMNS).T
-    seconds, requests, tokens, context, prefill, depth, cold, source_of = columns
-    steps = TimedSteps(
-        seconds=seconds,
-        requests=requests,
-        tokens=tokens,
-        context=context,
-        prefill=prefill,
-        depth=depth,
-        cold=cold,
-        source=source_of,
-        sources=tuple(sources),
-        skipped=skipped,
-        pool_tokens=pool,
-    )
     if not steps.requests.any():
-        raise DataError(f"{trace.name}: no step decoded a request")
+        raise DataError(f"{name}: no step decoded a request")
     lacks = _lacks(steps)
     if not (one_depth or steps.shows_drafting):
         lacks.append(f"{drafted_alike(steps)}: record with several K")
     if lacks:
-        raise DataError(f"{trace.name}: {'; '.join(lacks)}")
+        raise DataError(f"{name}: {'; '.join(lacks)}")
     return steps
 
 

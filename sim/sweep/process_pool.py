@@ -10,13 +10,32 @@ import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Protocol, TypeVar
 
-from adaptive_spec.sim.sweep.task import Outcome, Task, execute, failed
+_Outcome = TypeVar("_Outcome")
+_Outcome_co = TypeVar("_Outcome_co", covariant=True)
 
 DIED = "worker process died (killed, or out of memory)"
 
 
-def run_in_processes(tasks: Sequence[Task], jobs: int) -> Generator[Outcome, None, None]:
+class Work(Protocol[_Outcome_co]):
+    """A task, which another process can get."""
+
+    def execute(self) -> _Outcome_co:
+        """Return the outcome; raises nothing."""
+        ...
+
+    def failed(self, error: str) -> _Outcome_co:
+        """Return the outcome of a task that came to nothing."""
+        ...
+
+
+def execute(task: Work[_Outcome]) -> _Outcome:
+    """Execute a task in the process that calls this."""
+    return task.execute()
+
+
+def run_in_processes(tasks: Sequence[Work[_Outcome]], jobs: int) -> Generator[_Outcome, None, None]:
     """Outcomes as they come, in any order.
 
     A dead worker takes the whole pool with it and does not say which task killed it. So no more
@@ -25,9 +44,9 @@ def run_in_processes(tasks: Sequence[Task], jobs: int) -> Generator[Outcome, Non
     """
     waiting = list(reversed(tasks))
     while waiting:
-        suspects: list[Task] = []
+        suspects: list[Work[_Outcome]] = []
         with WorkerPool(jobs) as pool:
-            under_way: dict[Future[Outcome], Task] = {}
+            under_way: dict[Future[_Outcome], Work[_Outcome]] = {}
             while (waiting or under_way) and not suspects:
                 while waiting and len(under_way) < jobs:
                     task = waiting.pop()
@@ -53,12 +72,12 @@ def run_in_processes(tasks: Sequence[Task], jobs: int) -> Generator[Outcome, Non
             yield _alone(task)
 
 
-def _alone(task: Task) -> Outcome:
+def _alone(task: Work[_Outcome]) -> _Outcome:
     with WorkerPool(1) as pool:
         try:
             return pool.submit(execute, task).result()
         except BrokenProcessPool:
-            return failed(task, DIED)
+            return task.failed(DIED)
 
 
 class WorkerPool(ProcessPoolExecutor):

@@ -6,18 +6,19 @@ Each machine of the cluster needs this package and the data under the same paths
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from adaptive_spec.errors import ConfigError, missing_extra
-from adaptive_spec.sim.sweep.process_pool import DIED
-from adaptive_spec.sim.sweep.task import Outcome, Task, execute, failed
+from adaptive_spec.sim.sweep.process_pool import DIED, Work, execute
+
+_Outcome = TypeVar("_Outcome")
 
 LOCAL = "local"
 
 
 def run_on_ray(
-    tasks: Sequence[Task], address: str, jobs: int | None
-) -> Generator[Outcome, None, None]:
+    tasks: Sequence[Work[_Outcome]], address: str, jobs: int | None
+) -> Generator[_Outcome, None, None]:
     """Outcomes as they come, in any order.
 
     Args:
@@ -35,7 +36,7 @@ def run_on_ray(
         limit = jobs or cpus + 1
         remote = ray.remote(num_cpus=1, max_retries=1)(execute)
         waiting = list(reversed(tasks))
-        under_way: dict[Any, Task] = {}
+        under_way: dict[Any, Work[_Outcome]] = {}
         while waiting or under_way:
             while waiting and len(under_way) < limit:
                 task = waiting.pop()
@@ -62,11 +63,11 @@ def _connected(address: str, jobs: int | None) -> Any:
     return ray
 
 
-def _outcome(ray: Any, reference: Any, task: Task) -> Outcome:
+def _outcome(ray: Any, reference: Any, task: Work[_Outcome]) -> _Outcome:
     try:
-        outcome: Outcome = ray.get(reference)
+        outcome: _Outcome = ray.get(reference)
     except ray.exceptions.WorkerCrashedError:
-        return failed(task, DIED)
+        return task.failed(DIED)
     except ray.exceptions.RayError as error:
-        return failed(task, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        return task.failed(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
     return outcome

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from adaptive_spec.sim.sweep.cells import Cell, Files, check_cells, plan_cells, policy_texts
 from adaptive_spec.sim.sweep.config import SweepConfig, load_sweep_config
-from adaptive_spec.sim.sweep.process_pool import run_in_processes
+from adaptive_spec.sim.sweep.process_pool import Work, run_in_processes
 from adaptive_spec.sim.sweep.ray_cluster import run_on_ray
 from adaptive_spec.sim.sweep.results import Failure, SweepResults, collect, write_results
 from adaptive_spec.sim.sweep.store import Store, header_of
 from adaptive_spec.sim.sweep.task import Outcome, Task
+
+_Outcome = TypeVar("_Outcome")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -73,11 +76,7 @@ def run_sweep(
         done = len(plan.tasks) - len(left)
         progress(done, None)
         failed: dict[tuple[object, ...], Failure] = {}
-        if left and ray is not None:
-            outcomes = run_on_ray(left, ray, jobs)
-        else:
-            outcomes = run_in_processes(left, min(jobs or usable_cpus(), max(len(left), 1)))
-        with closing(outcomes):
+        with closing(run_tasks(left, jobs=jobs, ray=ray)) as outcomes:
             for outcome in outcomes:
                 done += 1
                 if outcome.error is None:
@@ -90,6 +89,15 @@ def run_sweep(
         results = collect(header, plan.cells, store.finished, failures)
         write_results(results, directory)
     return results
+
+
+def run_tasks(
+    tasks: Sequence[Work[_Outcome]], *, jobs: int | None, ray: str | None
+) -> Generator[_Outcome, None, None]:
+    """Return outcomes as they come, in any order; arguments as of `run_sweep`."""
+    if tasks and ray is not None:
+        return run_on_ray(tasks, ray, jobs)
+    return run_in_processes(tasks, min(jobs or usable_cpus(), max(len(tasks), 1)))
 
 
 def usable_cpus() -> int:

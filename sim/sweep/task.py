@@ -47,6 +47,24 @@ class Task(_OfCell, frozen=True):
     timeline_pieces: int
     foresight: bool = True
 
+    def execute(self) -> Outcome:
+        """Return the outcome. What fails is told in it, so that others go on."""
+        try:
+            if self.policy is None:
+                oracles = consult(self.scenario, foresight=self.foresight)
+                oracles = _thinned(oracles, self.timeline_pieces)
+                return Outcome(cell=self.cell, oracles=oracles)
+            result = simulate(self.scenario, parse_policy(self.choice))
+            result = msgspec.structs.replace(result, policy=self.policy)
+            result = with_timeline(result, self.timeline_pieces)
+            return Outcome(cell=self.cell, policy=self.policy, result=result)
+        except Exception as error:
+            return self.failed(_one_line(error))
+
+    def failed(self, error: str) -> Outcome:
+        """Return the outcome of a task that came to nothing."""
+        return Outcome(cell=self.cell, policy=self.policy, error=error)
+
 
 RunKey = tuple[CellName, str | None]
 
@@ -58,26 +76,6 @@ class Outcome(_OfCell, frozen=True, kw_only=True, omit_defaults=True):
     result: Result | None = None
     oracles: Oracles | None = None
     error: str | None = None
-
-
-def execute(task: Task) -> Outcome:
-    """Run a task. What fails is told in the outcome, so that others go on."""
-    try:
-        if task.policy is None:
-            oracles = consult(task.scenario, foresight=task.foresight)
-            oracles = _thinned(oracles, task.timeline_pieces)
-            return Outcome(cell=task.cell, oracles=oracles)
-        result = simulate(task.scenario, parse_policy(task.choice))
-        result = msgspec.structs.replace(result, policy=task.policy)
-        result = with_timeline(result, task.timeline_pieces)
-        return Outcome(cell=task.cell, policy=task.policy, result=result)
-    except Exception as error:
-        return failed(task, _one_line(error))
-
-
-def failed(task: Task, error: str) -> Outcome:
-    """A task that came to nothing."""
-    return Outcome(cell=task.cell, policy=task.policy, error=error)
 
 
 def with_timeline(result: Result, pieces: int) -> Result:

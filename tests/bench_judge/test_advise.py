@@ -10,7 +10,7 @@ import pytest
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.advice import setups
-from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.advice.summary import observe
 from adaptive_spec.sim.advice.worlds import recorded_world
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 from benchmarks.advise_judged import KMAX, SHARE, record, run

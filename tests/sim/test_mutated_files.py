@@ -24,7 +24,7 @@ from adaptive_spec.errors import AdaptiveSpecError, DataError
 from adaptive_spec.policies.regression import load_model
 from adaptive_spec.sim import hardware
 from adaptive_spec.sim.acceptance.files import load_acceptance
-from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.advice.summary import observe
 from adaptive_spec.sim.fit.sources import read_source
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 from adaptive_spec.sim.hardware.profile_file import read_hardware_profile

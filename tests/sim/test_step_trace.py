@@ -18,7 +18,7 @@ from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.errors import AdaptiveSpecError, DataError
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.advice.kept import prediction_path
-from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.advice.summary import observe
 from adaptive_spec.sim.explain import switches
 from adaptive_spec.sim.fit.sources import read_source
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace, read_timed_steps, servers

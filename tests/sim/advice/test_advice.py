@@ -26,8 +26,8 @@ from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.advice import adaptive, running, setups
 from adaptive_spec.sim.advice.advice import predict
 from adaptive_spec.sim.advice.memory import memory_cost
-from adaptive_spec.sim.advice.observed import observe
 from adaptive_spec.sim.advice.setups import SetUp
+from adaptive_spec.sim.advice.summary import observe
 from adaptive_spec.sim.advice.values import Advice, Estimate, Fleet
 from adaptive_spec.sim.advice.verdict import decide, measured_said
 from adaptive_spec.sim.advice.worlds import World, halves, recorded_world

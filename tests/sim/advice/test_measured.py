@@ -9,7 +9,8 @@ import pytest
 from adaptive_spec import Config, Controller
 from adaptive_spec.config import Audit, Trace
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.advice.measured import ratio
+from adaptive_spec.sim.advice.summary import observe
 from tests import steps
 from tests.core.controller.answers import PATIENT
 
@@ -42,9 +43,9 @@ def audited(folder: Path, gain: float, number: int, seed: int) -> Controller:
 def test_a_trace_says_what_the_server_has_measured(tmp_path: Path) -> None:
     server = audited(tmp_path, 0.1, 6000, seed=1)
     measured = observe(tmp_path).measured
-    said, read = server.status()["audit"]["arms"]["engine"], measured.ratio()
+    said, read = server.status()["audit"]["arms"]["engine"], ratio(measured)
     assert read is not None
-    assert measured.blocks == said["blocks"] > 20
+    assert measured.count == said["blocks"] > 20
     figures = [said[name] + 1.0 for name in ("gain", "low", "high")]
     assert list(read) == pytest.approx(figures, rel=1e-6)
 
@@ -53,9 +54,9 @@ def test_traces_of_several_servers_add_up(tmp_path: Path) -> None:
     servers = [audited(tmp_path / str(seed), 0.1, 3000, seed) for seed in (1, 2)]
     measured = observe(tmp_path).measured
     blocks = [each.status()["audit"]["arms"]["engine"]["blocks"] for each in servers]
-    assert measured.blocks == sum(blocks)
+    assert measured.count == sum(blocks)
 
 
 def test_few_blocks_measure_nothing(tmp_path: Path) -> None:
     audited(tmp_path, 0.1, 1200, seed=1)
-    assert observe(tmp_path).measured.ratio() is None
+    assert ratio(observe(tmp_path).measured) is None

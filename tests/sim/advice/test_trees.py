@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adaptive_spec.sim.advice import setups
-from adaptive_spec.sim.advice.observed import observe
+from adaptive_spec.sim.advice.summary import observe
 from adaptive_spec.sim.advice.worlds import recorded_world
 from adaptive_spec.sim.drafters.trees import SteeredTree, steered_tree
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
