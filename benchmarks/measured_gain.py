@@ -24,7 +24,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,13 @@ DENSE = 0.25
 """Share of the blocks where runs are short."""
 ERROR = 0.05
 KMAX = 7
+RUN_BLOCKS, DRAWN_HOURS = 24, 40
 BLOCKS_AN_HOUR = 100
 """At a share of 1 %: between those of 64 requests and of 8."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A load, and the engine's own K for it."""
+    """A load, and the engine's own K for it; `mixed`: of very different kinds of text."""
 
     name: str
     k: int
@@ -68,6 +69,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pieces: tuple[tuple[int, int], ...] = ()
     arrivals: Arrivals | None = None
     records: tuple[str, ...] = ("llama:both",)
+    mixed: bool = False
     lengths: str = "records"
     prompts: int = 0
     noise: float = 0.0
@@ -205,33 +207,52 @@ def _rows(paths: Iterable[Path]) -> list[Ran]:
     return [row for path in paths for row in LineFile(path, Ran)]
 
 
-def sequences(rows: Iterable[Ran]) -> Iterator[tuple[Ran, list[confidence_sequence.Interval]]]:
-    """Yield each run with its interval after each pair."""
-    for row in rows:
-        sequence, found = confidence_sequence.Sequence(), []
-        for value, weight, _, _ in row.differences:
-            sequence.add(value, weight)
+Pairs = list[tuple[float, float]]
+"""Values and weights of differences, in order."""
+
+
+def runs_of(rows: Iterable[Ran]) -> list[Pairs]:
+    """Join the pairs of successive seeds to runs of `RUN_BLOCKS`."""
+    every = [(value, weight) for row in rows for value, weight, _, _ in row.differences]
+    return [every[at : at + RUN_BLOCKS] for at in range(0, len(every), RUN_BLOCKS)]
+
+
+def held(runs: Iterable[Pairs], truth: float) -> tuple[int, int]:
+    """Return how many runs hold the truth in their interval after every pair, and all runs.
+
+    Runs with too few pairs for an interval are left out.
+    """
+    good = number = 0
+    for pairs in runs:
+        sequence, intervals = confidence_sequence.Sequence(), []
+        for pair in pairs:
+            sequence.add(*pair)
             if (interval := sequence.interval(ERROR)) is not None:
-                found.append(interval)
-        if found:
-            yield row, found
+                intervals.append(interval)
+        number += bool(intervals)
+        good += bool(intervals) and all(each.low <= truth <= each.high for each in intervals)
+    return good, number
 
 
 def table(given: argparse.Namespace) -> None:
-    """Print the blocks of all seeds against the truth, and how often intervals of runs hold it."""
-    rows = _rows(given.rows)
+    """Print the blocks of all seeds against the truth, and how often intervals of runs hold it.
+
+    A drawn hour has as many pairs as an hour at a share of 1 %, drawn from all of a load.
+    """
+    rows, random = _rows(given.rows), np.random.default_rng(0)
     loads = {load.name: load for load in msgspec.yaml.decode(LOADS.read_bytes(), type=list[Load])}
+    sums = np.zeros(4, dtype=int)
     print(
-        "| engine, load | truth | blocks | bounds | number | left out | runs that hold it at the "
-        "end | at all blocks |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| engine, load | truth | blocks | bounds | number | left out | runs that hold it at all "
+        "blocks | drawn hours |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
     )
     for key in dict.fromkeys((row.engine, row.load) for row in rows):
         same = [row for row in rows if (row.engine, row.load) == key]
         audited = [row for row in same if row.arm == "audited"]
         every = confidence_sequence.Sequence()
-        for row in audited:
-            for value, weight, _, _ in row.differences:
-                every.add(value, weight)
+        pairs = [pair for run in runs_of(audited) for pair in run]
+        for pair in pairs:
+            every.add(*pair)
         rate = {
             arm: sum(row.tokens for row in same if row.arm == arm)
             / sum(row.seconds for row in same if row.arm == arm)
@@ -240,19 +261,26 @@ def table(given: argparse.Namespace) -> None:
         interval = every.interval(ERROR)
         if interval is None:
             continue
-        whole = loads[key[1]].arrivals is None
-        truth = math.log(rate["policy"] / rate["engine"])
-        found = [intervals for _, intervals in sequences(audited)] if whole else []
-        end = sum(each[-1].low <= truth <= each[-1].high for each in found)
-        ever = sum(all(i.low <= truth <= i.high for i in each) for each in found)
-        shown = f"{math.expm1(truth):+.1%}" if whole else "–"
+        truth, shown = math.log(rate["policy"] / rate["engine"]), ["–"] * 3
+        if loads[key[1]].arrivals is None:
+            places = random.integers(len(pairs), size=(DRAWN_HOURS, BLOCKS_AN_HOUR))
+            drawn = [[pairs[place] for place in hour] for hour in places]
+            found = (*held(runs_of(audited), truth), *held(drawn, truth))
+            if not loads[key[1]].mixed:
+                sums += found
+            shown = [
+                f"{math.expm1(truth):+.1%}",
+                "{}/{}".format(*found[:2]),
+                "{}/{}".format(*found[2:]),
+            ]
         out = sum(sum(row.left_out.values()) for row in audited)
         mean, low, high = map(math.expm1, interval)
         print(
-            f"| {', '.join(key)} | {shown} | {mean:+.1%} | {low:+.1%} to "
+            f"| {', '.join(key)} | {shown[0]} | {mean:+.1%} | {low:+.1%} to "
             f"{high:+.1%} | {every.count} | {out / max(out + every.count, 1):.0%} | "
-            f"{end}/{len(found)} | {ever}/{len(found)} |"
+            f"{shown[1]} | {shown[2]} |"
         )
+    print("all loads of one kind of text: {}/{} runs, {}/{} drawn hours".format(*sums))
 
 
 def widths(given: argparse.Namespace) -> None:
