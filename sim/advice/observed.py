@@ -26,6 +26,8 @@ _LEAST_SHARE = 0.01
 """Loads with a smaller share of the time are left out."""
 _STALL = 50.0
 """Longest step that counts as busy time, in medians of its load."""
+_WIDTH = 256
+"""More than any K."""
 _TIMES_PER_E = 1000.0
 """Step times are counted by their logarithm, as finely as this."""
 
@@ -137,8 +139,8 @@ class Band(msgspec.Struct, kw_only=True):
         assert step.seconds
         time = round(_TIMES_PER_E * math.log(step.seconds))
         for counts in (self.times,) if step.prefill_tokens else (self.times, self.plain):
-            counts[time] = counts.get(time, 0) + 1
-        self.by_size[step.batch_size] = self.by_size.get(step.batch_size, 0) + 1
+            _count(counts, time)
+        _count(self.by_size, step.batch_size)
         self.emitted += sum(step.emitted)
         self.verified += sum(step.k)
         self.accepted += sum(step.accepted)
@@ -185,24 +187,26 @@ def _median(times: Mapping[int, int]) -> float:
 
 
 class Positions(msgspec.Struct, kw_only=True):
-    """Trials and successes by draft position, from 0 on, and the requests that they are of."""
+    """Outcomes of steps of requests.
 
-    tried: dict[int, int] = {}
-    kept: dict[int, int] = {}
+    Attributes:
+        outcomes: how often, by `_WIDTH` K + accepted.
+        requests: that they are of.
+    """
+
+    outcomes: dict[int, int] = {}
     requests: int = 0
-
-    def add(self, k: int, accepted: int) -> None:
-        """Add a step of a request."""
-        for counts, most in ((self.tried, min(accepted + 1, k)), (self.kept, accepted)):
-            for position in range(most):
-                counts[position] = counts.get(position, 0) + 1
 
     def facts(self, name: str, kmax: int) -> KindFacts:
         """Return the figures."""
-        rates = [
-            self.kept.get(j, 0) / tried if (tried := self.tried.get(j)) else None
-            for j in range(kmax)
-        ]
+        rates: list[float | None] = []
+        for position in range(kmax):
+            tried = kept = 0
+            for outcome, count in self.outcomes.items():
+                k, accepted = divmod(outcome, _WIDTH)
+                tried += count * (position < min(accepted + 1, k))
+                kept += count * (position < accepted)
+            rates.append(kept / tried if tried else None)
         return KindFacts(name=name, requests=self.requests, by_position=rates)
 
 
@@ -323,32 +327,32 @@ class Observer:
         sums.pool_tokens = step.kv_total_tokens or sums.pool_tokens
         sums.contexts += step.context_tokens
         _count(sums.modes, step.mode.value)
-        ran = sums.ran.setdefault(step.batch_size, {})
-        for k in step.k:
-            _count(sums.k, k)
-            _count(ran, k)
+        for k, rows in Counter(step.k).items():
+            _count(sums.k, k, rows)
+            _count(sums.ran.setdefault(step.batch_size, {}), k, rows)
         if step.engine_k is not None:
             _count(sums.engine_k.setdefault(step.batch_size, {}), step.engine_k)
         self._names.read(step)
         self._measured.add(step)
         for row, number in enumerate(step.requests):
-            label = self._names.of(step, row)
-            kinds = [("", sums.every)]
-            if label:
-                kinds.append((label, sums.kinds.setdefault(label, Positions())))
-            for name, positions in kinds:
-                positions.add(step.k[row], step.accepted[row])
-                if (name, number) not in self._seen:
-                    self._seen.add((name, number))
-                    positions.requests += 1
+            outcome = _WIDTH * step.k[row] + step.accepted[row]
+            self._add("", sums.every, number, outcome)
+            if label := self._names.of(step, row):
+                self._add(label, sums.kinds.setdefault(label, Positions()), number, outcome)
         if step.seconds and step.batch_size:
             sums.bands.setdefault(step.batch_size.bit_length(), Band()).add(step)
             sums.whole.add(step)
+
+    def _add(self, label: str, positions: Positions, number: int, outcome: int) -> None:
+        _count(positions.outcomes, outcome)
+        if (label, number) not in self._seen:
+            self._seen.add((label, number))
+            positions.requests += 1
 
     def sums(self) -> Sums:
         """Return the sums of all steps."""
         return msgspec.structs.replace(self._sums, measured=list(self._measured.sequence.sums))
 
 
-def _count(counts: dict[Any, int], key: Any) -> None:
-    counts[key] = counts.get(key, 0) + 1
+def _count(counts: dict[Any, int], key: Any, number: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + number
