@@ -16,6 +16,7 @@ import msgspec
 from adaptive_spec.errors import ConfigError
 
 from .engines import SGLANG, VLLM, EngineKind, Name
+from .sglang_scheduler import LAUNCHED
 from .traffic import LONGEST_PROMPT, Arrivals, Piece, Traffic
 
 FILE = Path(__file__).with_name("cells.yaml")
@@ -128,8 +129,9 @@ def load_cells(file: Path = FILE) -> list[Cell]:
         cell for group, entries in groups.items() for entry in entries for cell in _of(group, entry)
     ]
     for cell in found:
-        if cell.engine == SGLANG and (cell.method, cell.kmax) != ("eagle", 7):
-            raise ConfigError(f"{file.name}: {cell.name!r}: SGLang's cells are EAGLE's, K up to 7")
+        if cell.engine == SGLANG and LAUNCHED.get(cell.method) != cell.kmax:
+            known = ", ".join(f"{method} with kmax {k}" for method, k in LAUNCHED.items())
+            raise ConfigError(f"{file.name}: {cell.name!r}: SGLang's cells are {known}")
         # The scheduler would never admit it: `engines.MAX_MODEL_LEN`.
         if cell.traffic.prompts > LONGEST_PROMPT:
             raise ConfigError(

@@ -138,6 +138,7 @@ DRAFTERS = {
     "draft_poor": "draft_model",
     "eagle": "eagle",
     "eagle3": "eagle:head=0.25",
+    "eagle_tree": "eagle2_tree:levels=5,branching=4,nodes=7",
     "mtp": "mtp",
     "ngram": "ngram",
     "suffix": "suffix",
@@ -193,7 +194,8 @@ class Charge:
         priced = drafter(DRAFTERS[method])
         free = graphs.kind in ("eager", "varlen")
         self.step_time = StepTime(hardware, priced, 0.0 if free else graphs.ragged_penalty)
-        self._draft_cost = priced.cost_on(hardware)
+        # A pass that did not run costs nothing, also of a tree.
+        self._draft_cost = msgspec.structs.replace(priced.cost_on(hardware), fixed_passes=None)
         self._ladder = frozenset(graphs.ladder) if graphs.kind == "ladder" else None
         self._batches = (graphs.sizes or ()) if graphs.kind == "batches" else ()
 

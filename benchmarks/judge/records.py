@@ -20,6 +20,7 @@ from adaptive_spec.sim.drafters.registry import drafter
 
 from .device import DRAFTERS
 from .script import Lines
+from .trees import TREE, right_by_depth
 
 _LLAMA = "unlicensed/acceptance_specdecodebench_llama31_8b_{}.jsonl.gz"
 LLAMA = {"gsm8k": ("gsm8k",), "code": ("instructcoder",), "both": ("gsm8k", "instructcoder")}
@@ -42,6 +43,9 @@ def lines(name: str, method: str, kmax: int) -> Lines:
     """
     plain, _, auc = name.partition("@auc=")
     plain, _, second = plain.partition("+lookup")
+    if method == TREE:
+        data = _data(plain, "eagle", kmax)
+        return Lines(data, right_by_depth(data))
     listed = "ngram" if method == "ngram" else "eagle"
     data = _data(plain, listed if second == "" and "+lookup" not in name else "eagle+ngram", kmax)
     if auc:

@@ -7,7 +7,7 @@ those that it verifies, and emits one token more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,14 @@ class Lines:
         copied: [P] drafts that a look-up finds; None without a second source.
         copied_right: [P] the leading ones of them that are right.
         copied_match: [P] tokens that the look-up matched.
+        of_trees: [P] depth of the accepted path, by the depth of a tree; empty for chains.
     """
 
-    def __init__(self, data: AcceptanceData) -> None:
+    def __init__(
+        self, data: AcceptanceData, of_trees: Mapping[int, list[int]] | None = None
+    ) -> None:
         self.data = data
+        self.of_trees = of_trees or {}
         self.right: list[int] = data.accepted.tolist()
         self.proposed: list[int] | None = None if data.proposed is None else data.proposed.tolist()
         self.confidence: NDArray[np.float32] | None = data.confidence
@@ -92,7 +96,8 @@ class Text:
         self.drafted = depth
         if lines.proposed is not None:
             self.drafted = min(depth, lines.proposed[place])
-        self.right = 0 if self.lost else min(self.drafted, lines.right[place])
+        right = lines.of_trees.get(depth, lines.right)
+        self.right = 0 if self.lost else min(self.drafted, right[place])
         self.made_in = step
 
     def confidence(self, depth: int) -> Sequence[float]:

@@ -16,8 +16,13 @@ The script reproduces this of SGLang's workers:
   refuses it on a CPU, so it is switched on in the scheduler that was built; the order of calls is
   that of its loop.
 
+Token trees and n-gram run in the same worker. A tree's K is its depth, and it verifies the nodes
+that our adapter derives; n-gram runs no pass, and fills up to K drafts for every request, which are
+never right.
+
 Not reproduced: a server without speculation (the arm `none` is K = 0 without the drafter's passes,
-with the KV reserves of EAGLE), prefix cache, the drafter's confidence, STANDALONE and NGRAM.
+with the KV reserves of EAGLE), the larger KV reserve of trees, prefix cache, the drafter's
+confidence, STANDALONE.
 """
 
 from __future__ import annotations
@@ -35,7 +40,14 @@ import msgspec
 from .arms import MOST_REQUESTS, Arm
 from .clock import Recorder
 from .device import Device, Graphs
-from .engines import MAX_MODEL_LEN, STEP_TOKENS, Emitted, EngineKind, write_model
+from .engines import (
+    MAX_MODEL_LEN,
+    STEP_TOKENS,
+    WITHOUT_MODEL,
+    Emitted,
+    EngineKind,
+    write_model,
+)
 from .script import DRAFT, EMITTED, Lines, Text
 from .sglang_scheduler import (
     LAUNCH_K,
@@ -46,6 +58,7 @@ from .sglang_scheduler import (
     submit,
     work_of,
 )
+from .trees import NODES, TREE
 
 KMAX = 7
 """Largest candidate of SGLang's default file."""
@@ -62,6 +75,7 @@ class Script:
         self.recorder = recorder
         self.texts: dict[str, Text] = {}
         self.drafts_at_all = True
+        self.method = "eagle"
 
     def prompts(self, batch: Any) -> list[int]:
         """Read prompts or chunks of them; return a token for each, which is a chunk's in vain."""
@@ -73,9 +87,16 @@ class Script:
             text.emit(0)
         return [EMITTED] * len(batch.reqs)
 
+    def tokens(self, k: int) -> int:
+        """Return the tokens of a request that a step verifies."""
+        return NODES[k] if self.method == TREE else k + 1
+
     def decode(self, batch: Any, k: int) -> list[int]:
-        """Draft and verify K tokens for each request; return the tokens emitted."""
-        self._pass(k - 1)
+        """Draft and verify to depth K for each request; return the tokens emitted."""
+        if self.method not in WITHOUT_MODEL:
+            self._pass(k - 1)
+        elif k and self.drafts_at_all:
+            self.recorder.drafter_ran(k)
         emitted = []
         for request in batch.reqs:
             text = self.texts[request.rid]
@@ -85,7 +106,7 @@ class Script:
 
     def _pass(self, further: int = 0) -> None:
         """The pass that keeps the drafter in step, and further ones of a draft."""
-        if self.drafts_at_all:
+        if self.drafts_at_all and self.method not in WITHOUT_MODEL:
             self.recorder.drafter_ran(1 + max(further, 0))
 
 
@@ -117,6 +138,7 @@ class ScriptedSglang:
         self.recorder.use(self.priced(arm, device).charge(self.kind.method))
         self.script.texts.clear()
         self.script.drafts_at_all = arm.k != -1
+        self.script.method = self.kind.method
         scheduler.draft_worker.script = self.script
         scheduler.enable_overlap = scheduler.enable_skip_finishing_decode = ahead
         scheduler.init_batch_result_processor()
@@ -143,6 +165,7 @@ class ScriptedSglang:
             Path(self._folder.name),
             self.recorder.clock,
             self._captured(),
+            self.kind.method,
         )
         if self._arm.prepare is not None:
             self._arm.prepare(self)
@@ -298,12 +321,12 @@ def _put_script(worker: Any) -> None:
 
     def verify(batch: Any, **_: Any) -> Any:
         k = worker.speculative_num_steps
-        lengths = worker.script.decode(batch, k)
+        lengths, tokens = worker.script.decode(batch, k), worker.script.tokens(k)
         accepted = torch.tensor(lengths, dtype=torch.int32)
         return result(
             batch,
-            [EMITTED] * (len(lengths) * (k + 1)),
-            speculative_num_draft_tokens=k + 1,
+            [EMITTED] * (len(lengths) * tokens),
+            speculative_num_draft_tokens=tokens,
             accept_lens=accepted,
             new_seq_lens=batch.seq_lens + accepted,
         )

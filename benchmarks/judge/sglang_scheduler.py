@@ -15,10 +15,13 @@ import msgspec
 
 from .arms import SGLANG_LIST, SGLANG_RULE, Arm
 from .device import Work
-from .engines import SLOW_DECISION_MS
+from .engines import SLOW_DECISION_MS, WITHOUT_MODEL
+from .trees import DEPTH, NODES, TREE
 
 LAUNCH_K = 3
 """K that SGLang's rule begins with, its own default for EAGLE."""
+LAUNCHED = {"eagle": 7, "ngram": 7, TREE: DEPTH}
+"""Largest K by method. SGLang has no rule for the last two: they run this K."""
 _SUPPORT = Path(__file__).resolve().parents[2] / "tests/sglang/support"
 
 
@@ -82,6 +85,7 @@ def let_decide(
     folder: Path,
     clock: Callable[[], float],
     captured: Sequence[int] | None = None,
+    method: str = "eagle",
 ) -> Any:
     """Let an arm decide on K, with everything as at a server's start; return what is attached.
 
@@ -92,8 +96,9 @@ def let_decide(
         folder: for files.
         clock: of our plugin.
         captured: batch sizes with captured graphs; None: no graphs.
+        method: of drafting, of `LAUNCHED`.
     """
-    from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParams
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
     from adaptive_spec.adapters.sglang import hooks
     from adaptive_spec.adapters.sglang.attach import attach
@@ -104,7 +109,7 @@ def let_decide(
     if hooks.SHARED.attached is not None:
         hooks.SHARED.attached.driver.close()
         hooks.SHARED.attached = None
-    own = AdaptiveSpeculativeParams(LAUNCH_K, _candidates(arm, kmax, folder))
+    own = _own_schedule(arm, kmax, method, folder)
     # As `AdaptiveController.init_states` does where it captures graphs.
     params = scheduler.draft_worker.adaptive_controller.params = SteeredParams(own)
     params.set_cuda_graph_bs(None if captured is None else list(captured))
@@ -121,22 +126,35 @@ def let_decide(
         "seed": arm.seed,
     }
     settings = Settings(config=parse_config(config, source=arm.name))
-    attached = attach(scheduler, settings, hooks.SHARED.source)
+    own_algorithm = scheduler.spec_algorithm
+    if method in WITHOUT_MODEL:  # what the capability is read from
+        scheduler.spec_algorithm = SpeculativeAlgorithm.NGRAM
+    try:
+        attached = attach(scheduler, settings, hooks.SHARED.source)
+    finally:
+        scheduler.spec_algorithm = own_algorithm
     assert attached is not None, "nothing was attached"
     attached.driver.clock = clock
     hooks.SHARED.attached = attached
     return attached
 
 
-def _candidates(arm: Arm, kmax: int, folder: Path) -> str | None:
-    """SGLang's file of candidates for an arm; None: its default."""
-    if arm.name == SGLANG_RULE:
-        return None
+def _own_schedule(arm: Arm, kmax: int, method: str, folder: Path) -> Any:
+    """SGLang's schedule with the candidates of an arm; a fixed one where SGLang has none."""
+    from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParams
+
+    from adaptive_spec.adapters.sglang.steered_params import FixedSchedule
+
+    rule = arm.name == SGLANG_RULE
     adapts = arm.name == SGLANG_LIST or bool(arm.policy)
     wanted = list(range(kmax + 1)) if adapts else [max(arm.k or 0, 0)]
+    if method != "eagle":
+        wanted = [kmax] if rule else wanted
+        nodes = {k: NODES[k] for k in wanted} if method == TREE else None
+        return FixedSchedule(wanted[-1], wanted, nodes)
     path = folder / "candidates-of-arm.json"
     path.write_text(json.dumps({"1": {"candidate_steps": wanted}}), encoding="utf-8")
-    return str(path)
+    return AdaptiveSpeculativeParams(LAUNCH_K, None if rule else str(path))
 
 
 def submit(scheduler: Any, name: str, prompt: Sequence[int], **sampling: Any) -> None:

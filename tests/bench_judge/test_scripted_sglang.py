@@ -14,12 +14,13 @@ from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from benchmarks.judge.arms import GOODPUT, NONE, SGLANG_RULE, parse_arm
 from benchmarks.judge.cells import Cell
-from benchmarks.judge.device import Work
+from benchmarks.judge.device import DRAFTERS, Work
 from benchmarks.judge.engines import SGLANG, STEP_TOKENS
 from benchmarks.judge.records import lines
 from benchmarks.judge.run import Engines, runs
 from benchmarks.judge.scripted_sglang import KMAX, MOST_TOKENS, ScriptedSglang
 from benchmarks.judge.traffic import Piece, Traffic
+from benchmarks.judge.trees import DEPTH, NODES, TREE
 from tests.bench_judge.scripted import DEVICE, Made, engines, serve
 
 PLACES = "sglang", "sgl_kernel"
@@ -150,6 +151,62 @@ def test_our_policy_runs_one_k_per_batch(engine_of: Made) -> None:
     engine.use(parse_arm("k3"), DEVICE)
     assert engine.status() == {}
     assert {work.most_k for work in decoding(serve(engine))} == {3}
+
+
+@pytest.mark.parametrize("depth", [1, 3, 5])
+def test_a_tree_verifies_its_nodes_and_emits_its_accepted_path(engine_of: Made, depth: int) -> None:
+    engine = engine_of(method=TREE, kmax=DEPTH)
+    engine.use(parse_arm(f"k{depth}"), DEVICE)
+    _, *steps = serve(engine, requests=1, tokens=201)
+    steps = [work for work in steps if work.emitted]
+    assert {(work.tokens, work.passes) for work in steps} == {(NODES[depth], depth)}
+    played, at, expected = lines("hazard:0.8", TREE, DEPTH).of_trees[depth], 0, []
+    for _ in steps[:-1]:
+        expected.append(played[at] + 1)
+        at += expected[-1]
+    assert [work.emitted for work in steps[:-1]] == expected
+    assert max(expected) == depth + 1
+    chain = lines("hazard:0.8", TREE, DEPTH).right
+    assert all(tree >= min(first, 1) for tree, first in zip(played, chain, strict=True))
+
+
+def test_a_tree_costs_its_nodes_and_the_passes_of_its_depth(engine_of: Made) -> None:
+    seconds = {}
+    for depth in (0, 3, 5):
+        engine = engine_of(method=TREE, kmax=DEPTH)
+        engine.use(parse_arm(f"k{depth}"), DEVICE)
+        began = engine.recorder.clock()
+        steps = serve(engine, requests=1, tokens=2)
+        seconds[depth] = engine.recorder.clock() - began
+        assert [work.passes for work in steps if work.requests] == [max(depth, 1)]
+    machine = hardware_profile(DEVICE.hardware)
+    eagle = drafter(DRAFTERS[TREE]).cost_on(Hardware(machine))
+    each = eagle.pass_ + eagle.pass_per_request + 40 * eagle.pass_per_context_token
+    assert seconds[5] - seconds[3] == pytest.approx(2 * each + 2 * machine.per_token)
+
+
+def test_our_policy_steers_trees_by_depth(engine_of: Made) -> None:
+    engine = engine_of(method=TREE, kmax=DEPTH)
+    engine.use(parse_arm(GOODPUT), DEVICE)
+    steps = decoding(serve(engine, requests=24, tokens=200))
+    assert {work.tokens // work.requests for work in steps} <= set(NODES.values())
+    assert len({work.tokens // work.requests for work in steps}) > 2
+    capability, status = engine.controller.capability, engine.status()
+    assert dict(zip(capability.uniform_values, capability.tree_nodes, strict=True)) == NODES
+    assert not status["fail_opens"]
+
+
+def test_ngram_fills_up_every_request_and_filler_is_rejected(engine_of: Made) -> None:
+    engine = engine_of(method="ngram")
+    engine.use(parse_arm('policy:static={"k": 7}'), DEVICE)
+    steps = decoding(serve(engine, requests=8, tokens=200, records="record:two_sources"))
+    assert {(work.tokens // work.requests, work.passes) for work in steps} >= {(8, 7)}
+    status, verified = engine.status(), sum(work.tokens - work.requests for work in steps)
+    assert status["verified_tokens"] == verified
+    rounds = sum(work.requests for work in steps)
+    found = [min(7, each) for each in lines("record:two_sources", "ngram", KMAX).proposed]
+    assert 0 < status["accepted_tokens"] / rounds < sum(found) / len(found) < 7
+    assert not engine.controller.capability.off_pass
 
 
 @pytest.mark.parametrize("ahead", [False, True])

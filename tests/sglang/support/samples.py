@@ -9,6 +9,7 @@ from traffic import prompts
 
 SAMPLES_PER_PROMPT = 256
 PROMPTS = 3
+TOKENS = 5
 COMPARISONS = 2
 """Of two sets of completions; see `p_values`."""
 LEVEL = 1e-3 / COMPARISONS
@@ -19,12 +20,12 @@ RARE = 20
 Samples = list[list[list[int]]]
 
 
-def sample(engine: Any) -> Samples:
-    """Completions of each prompt at temperature 0.8."""
-    options = {"temperature": 0.8, "max_new_tokens": 5}
+def sample(engine: Any, each: int = SAMPLES_PER_PROMPT) -> Samples:
+    """Completions of each prompt, so many, at temperature 0.8."""
+    options = {"temperature": 0.8, "max_new_tokens": TOKENS}
     jobs = [
         Job(f"sample-{index}-{turn}", text, options)
-        for turn in range(SAMPLES_PER_PROMPT)
+        for turn in range(each)
         for index, text in enumerate(prompts(PROMPTS, 31))
     ]
     drawn: Samples = [[] for _ in range(PROMPTS)]
