@@ -349,7 +349,7 @@ class Planted(StaticPolicy):
 
 
 PLANTED = {
-    "Kmax always, A100 at 128, own K = 1": ("a100-8b", 1, {"first": 7, "then": 7}, ((128, 6000),)),
+    "Kmax always, A100 at 128, own K = 1": ("a100-8b", 1, {"first": 7, "then": 7}, ((128, 9000),)),
     "K = 0 always, H100 at 16, own K = 5": ("h100-8b", 5, {"first": 0, "then": 0}, ((16, 800),)),
     "K = 5: right at 4, wrong at 128 (A100, own K = 1)": (
         *("a100-8b", 1, {"first": 5, "then": 5}),
