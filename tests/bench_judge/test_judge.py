@@ -161,7 +161,7 @@ def test_vllms_table_takes_the_best_k_of_each_batch_size() -> None:
 def test_figures_hold_an_arm_against_the_best_fixed_k(tmp_path: Path) -> None:
     cell = next(c for c in load_cells() if c.name == "h100-8b eagle hazard:0.15 64")
     file = RowFile(tmp_path / "rows.jsonl")
-    for arm, rate in (("none", 80.0), ("k1", 90.0), ("k3", 100.0)):
+    for arm, rate in (("none", 80.0), ("k0", 120.0), ("k1", 90.0), ("k3", 100.0)):
         file.add(row(cell.name, arm, rate))
     file.add(row(cell.name, "goodput", 95.0, COLD))
     file.add(row(cell.name, "goodput", 110.0, WARM))

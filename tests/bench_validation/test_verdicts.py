@@ -27,6 +27,7 @@ def test_a_row_outside_its_bound_fails_the_table() -> None:
 def test_a_table_in_which_nothing_counts_does_not_pass() -> None:
     assert tables.judged("V4", "", [row(1.0, 1.0, counted=False)]).passed is False
     assert tables.judged("V4", "", []).passed is False
+    assert tables.judged("V4", "", [row(1.0, 1.0)], []).passed is False
     assert not mean_within([], 0.07, "").passed
 
 

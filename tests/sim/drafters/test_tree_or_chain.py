@@ -37,10 +37,14 @@ def test_the_same_tree_pays_less_at_more_load(
     assert needed[0] < 1.05 < 1.2 < needed[-1]
 
 
-def test_more_nodes_accept_more(default: tuple[tree_or_chain.Eagle2Tree, Worlds]) -> None:
+def test_more_nodes_accept_more_and_take_longer(
+    default: tuple[tree_or_chain.Eagle2Tree, Worlds],
+) -> None:
     more = Worlds(tree_of(5, 4, 16), records=10)
     assert all(np.array(more.trees) > np.array(default[1].trees))
     assert all(np.array(default[1].trees) > [chain[-1] for chain in default[1].chains])
+    wide, narrow = (rows(PROFILE, tree, default[1])[-1] for tree in (tree_of(5, 4, 16), default[0]))
+    assert wide.needed > 1.1 * narrow.needed
 
 
 def test_the_page_has_the_default_tree() -> None:

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from adaptive_spec.errors import ConfigError
 from adaptive_spec.operation.segments import read_trace
 from adaptive_spec.policy_helpers import StatelessPolicy
+from adaptive_spec.sim.engine.kv_pool import pool_tokens
+from adaptive_spec.sim.engine.prompt_queue import PromptQueue, Running
 from adaptive_spec.sim.load.base import ClosedLoad
+from adaptive_spec.sim.load.request import Request
 from adaptive_spec.step import Level, Mode, SpecPlan
 from tests.sim.small_server import (
     PlainDrafter,
@@ -316,7 +319,7 @@ def test_goodput_counts_requests_within_both_limits():
 
     hardware = PlainHardware(fixed=0.01, token=0.0, context=0.0)
     engine = server(open_load([(0.0, 1, 11), (10.0, 1, 11)]), "off", hardware=hardware)
-    engine.measurements._limits = Limits(ttft=0.02, tpot=0.009)
+    engine.measurements._limits = Limits(ttft=0.02, tpot=0.0095)
     assert engine.run().goodput_req_s == 0.0
     engine = server(open_load([(0.0, 1, 11), (10.0, 1, 11)]), "off", hardware=hardware)
     engine.measurements._limits = Limits(ttft=0.02, tpot=0.011)
@@ -361,3 +364,19 @@ def test_a_warm_up_in_seconds_is_left_out():
     later = server(closed_load(4), "static").run(max_seconds=20.0, warmup_seconds=15.0)
     assert later.seconds == pytest.approx(5.0, abs=0.1)
     assert later.tokens < whole.tokens / 3
+
+
+def test_chunks_of_a_prompt_attend_to_what_ran_before():
+    queue = PromptQueue(block_tokens=16)
+    asked = Request(id="a", arrival=0.0, prompt_tokens=10, output_tokens=5)
+    queue.arrive(Running(asked, start=0, length=10, temperature=0.0))
+    found = [queue.run_prompts(4, free_blocks=9, free_places=1) for _ in range(3)]
+    assert [(step.tokens, step.context_tokens) for step in found] == [(4, 6), (4, 22), (2, 17)]
+    assert [len(step.ended) for step in found] == [0, 0, 1]
+
+
+def test_the_drafters_own_kv_makes_the_pool_smaller():
+    plain, half = PlainDrafter(), PlainDrafter()
+    half.kv_share = lambda hardware: 0.5
+    sizes = [pool_tokens(PlainHardware(), each) for each in (plain, half)]
+    assert sizes[1] == pytest.approx(sizes[0] / 1.5, abs=1)
