@@ -39,15 +39,26 @@ def uses_kv_manager_v2(executor: Any) -> bool:
     return is_a(getattr(executor, "kv_cache_manager", None), "KVCacheManagerV2")
 
 
+def _drafts_trees(spec_config: Any) -> bool:
+    """Return whether drafts are trees: the upper limit of nodes says so, or the dynamic tree does.
+
+    With one child for each node upstream drafts a chain.
+    """
+    if not getattr(spec_config, "is_linear_tree", True):
+        return True
+    width = getattr(spec_config, "dynamic_tree_max_topK", None)
+    return bool(getattr(spec_config, "use_dynamic_tree", False)) and width != 1
+
+
 def _fixed_length(setup: Setup) -> str:
     return "" if may_vary(setup.spec_config) else f"{setup.method} has a fixed draft length"
 
 
 RULES: tuple[Rule[Setup], ...] = (
     Rule(
-        "EAGLE3, MTP, draft target, suffix automaton in one engine",
+        "EAGLE3, MTP, draft target, PARD, DFlash, suffix automaton in one engine",
         SUPPORTED,
-        "one K per batch and iteration",
+        "one K per batch and iteration, where `support_dynamic_draft_len` has the mode",
         _ONE_ENGINE,
     ),
     Rule(
@@ -59,11 +70,13 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "attention data parallelism",
         SUPPORTED,
-        "every rank proposes, and the largest K runs",
+        "every rank proposes, and the largest K runs; TensorRT-LLM's own schedule reads the batch "
+        "of each rank, and ranks that differ may wait for ever (#16888)",
         "tests/tensorrt_llm/test_ranks.py",
     ),
     Rule(
-        "a mode that needs its passes, such as vanilla MTP with several modules; two engines",
+        "a mode that needs its passes, such as vanilla MTP with several modules; DSpark; "
+        "two engines",
         INERT,
         "the draft length is fixed",
         _ONE_ENGINE,
@@ -123,12 +136,9 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "tree drafts",
         SHADOW,
-        "K is not the depth of a tree",
+        "K is not the depth of a tree, and its buffers are those of the launch",
         _ONE_ENGINE,
-        when(
-            lambda setup: not getattr(setup.spec_config, "is_linear_tree", True),
-            "tree drafts",
-        ),
+        when(lambda setup: _drafts_trees(setup.spec_config), "tree drafts"),
     ),
     Rule(
         "use_rejection_sampling",

@@ -289,6 +289,7 @@ def test_kv_manager_v2_is_only_watched(started: Any, record: Record) -> None:
         ("cp_size", 2, "context parallelism"),
         ("use_rejection_sampling", True, "use_rejection_sampling"),
         ("is_linear_tree", False, "tree drafts"),
+        ("use_dynamic_tree", True, "tree drafts"),
     ],
 )
 def test_set_ups_that_were_not_read_are_only_watched(
@@ -299,12 +300,21 @@ def test_set_ups_that_were_not_read_are_only_watched(
     holder = executor
     if attribute in ("pp_size", "cp_size"):
         holder = executor.dist
-    if attribute in ("use_rejection_sampling", "is_linear_tree"):
+    if attribute in ("use_rejection_sampling", "is_linear_tree", "use_dynamic_tree"):
         holder = executor.model_engine.spec_config
     setattr(holder, attribute, value)
     run(executor)
     assert ran(executor) == {KMAX}
     assert sum(said in line and "watching only" in line for line in trt.lines) == 1
+
+
+def test_a_dynamic_tree_with_one_child_for_each_node_is_a_chain(started: Any) -> None:
+    trt = started(policy=RANDOM)
+    executor = one_engine_executor(trt, Traffic(trt, 9, iterations=60))
+    config = executor.model_engine.spec_config
+    config.use_dynamic_tree, config.dynamic_tree_max_topK = True, 1
+    run(executor)
+    assert len(ran(executor)) > 1
 
 
 def test_shadow_mode_changes_nothing_and_captures_no_graph(started: Any, record: Record) -> None:
