@@ -47,6 +47,7 @@ bench:
 	@$(ADAPTIVE_SPEC_VENVS)/sglang/bin/python -m benchmarks.judge --processes 2 \
 		--groups "later: SGLang" --results benchmarks/results/judge.json
 	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/generated_docs.py
+	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/site_pictures.py
 
 bench-quick:
 	@$(PYTHON) scripts/environments.py vllm

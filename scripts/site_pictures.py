@@ -1,26 +1,50 @@
-"""Draw the pictures of docs/how_it_decides.md: `python scripts/site_pictures.py [--check]`.
+"""Draw the pictures of docs/how_it_decides.md and docs/measured.md.
+
+    python scripts/site_pictures.py [--check]
 
 With --check nothing is written, and the exit status is 1 if a picture differs from its file.
 """
 
 from __future__ import annotations
 
+import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
+import matplotlib
 import numpy as np
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
 
 from adaptive_spec.sim.drafters.registry import drafter
 from adaptive_spec.sim.hardware.registry import hardware
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from benchmarks.judge.cells import LATER  # noqa: E402
+from benchmarks.judge.engines import VLLM  # noqa: E402
+from benchmarks.judge.page import METHODS, WARM  # noqa: E402
+from benchmarks.judge.results import published  # noqa: E402
+
+FOLDER = ROOT / "docs" / "images"
 HAZARDS = {"code": (0.9, 0.88, 0.86, 0.85, 0.84, 0.83), "chat": (0.72, 0.66, 0.6, 0.56, 0.53, 0.5)}
 """Hazards of positions 1 to 6 of two requests, chosen as an example."""
 BATCHES = (1, 16, 64, 256)
 CONTEXT_TOKENS = 500
-COLOURS = ("#3f7fd9", "#d9822b", "#3a9e5c", "#b04fb8")
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 560, 260, 60, 45, 20
+GREY = "#888888"
+"""Of texts and axes, on light and on dark pages."""
+STYLE = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), GREY),
+    "axes.edgecolor": GREY, "axes.grid": True, "axes.grid.axis": "y", "grid.alpha": 0.25,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
+    "axes.titlesize": 10, "savefig.transparent": True,
+    # Texts stay texts, and the same figures give the same bytes.
+    "svg.fonttype": "none", "svg.hashsalt": "adaptive-spec", "font.family": "sans-serif",
+}
 
 
 def survival(hazards: Sequence[float]) -> list[float]:
@@ -41,79 +65,70 @@ def gains(batch: int, hazards: Sequence[float]) -> list[float]:
     return [rate / rates[0] for rate in rates]
 
 
-def pictures() -> dict[str, str]:
-    """Every picture by file name."""
-    curves = {name: survival(hazards) for name, hazards in HAZARDS.items()}
-    positions = [str(j) for j in range(1, 7)]
-    loads = {
-        f"{batch} request{'s' * (batch > 1)}": gains(batch, HAZARDS["chat"]) for batch in BATCHES
-    }
-    return {
-        "survival.svg": _chart(curves, positions, "draft position", "accepted", 1.0, best=False),
-        "goodput.svg": _chart(
-            loads, ["0", *positions], "K, drafts verified per request", "tokens/s over K = 0", 2.5
-        ),
-    }
+def draw_survival(axes: Any) -> None:
+    """Acceptance by position of two requests."""
+    for name, hazards in HAZARDS.items():
+        axes.plot(range(1, 7), survival(hazards), label=name)
+    axes.set(title="accepted", xlabel="draft position", ylim=(0, 1))
 
 
-def _chart(
-    curves: dict[str, list[float]],
-    places: Sequence[str],
-    below: str,
-    beside: str,
-    most: float,
-    *,
-    best: bool = True,
-) -> str:
-    return "\n".join(_lines(curves, places, below, beside, most, best)) + "\n"
+def draw_goodput(axes: Any) -> None:
+    """Tokens per second by K, with the best K of each load."""
+    for batch in BATCHES:
+        curve = gains(batch, HAZARDS["chat"])
+        best = int(np.argmax(curve))
+        (line,) = axes.plot(curve, label=f"{batch} request{'s' * (batch > 1)}")
+        axes.plot(best, curve[best], "o", color=line.get_color())
+    axes.set(title="tokens/s over K = 0", xlabel="K, drafts verified per request", ylim=(0, 2.5))
 
 
-def _lines(
-    curves: dict[str, list[float]],
-    places: Sequence[str],
-    below: str,
-    beside: str,
-    most: float,
-    best: bool,
-) -> Iterator[str]:
-    step = (WIDTH - LEFT - 140) / (len(places) - 1)
+def draw_measured(axes: Any) -> None:
+    """Gain over the best fixed K by clients and drafter: mean of the cells, down to the worst."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for cell in published():
+        over = cell.over(WARM, cell.best) if cell.clients and cell.engine == VLLM else []
+        if over and cell.method in METHODS and not cell.group.startswith(LATER):
+            by_clients = found.setdefault(cell.method, {})
+            by_clients.setdefault(cell.clients, []).append(100 * (mean(over) - 1))
+    clients = sorted({count for by_clients in found.values() for count in by_clients})
+    for method in (name for name in METHODS if name in found):
+        same = sorted(found[method].items())
+        at = [clients.index(count) for count, _ in same]
+        means = [mean(values) for _, values in same]
+        (line,) = axes.plot(at, means, marker="o", label=METHODS[method])
+        axes.fill_between(at, [min(v) for _, v in same], means, color=line.get_color(), alpha=0.15)
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_xticks(range(len(clients)), [str(count) for count in clients])
+    axes.set(title="tokens/s over the best fixed K, picked with hindsight (%)", xlabel="clients")
 
-    def at(place: int, value: float) -> tuple[float, float]:
-        return LEFT + 10 + place * step, HEIGHT - BOTTOM - value / most * (HEIGHT - BOTTOM - TOP)
 
-    yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'font-family="sans-serif" font-size="12" fill="#888">'
-    )
-    for tick in np.arange(0.0, most + 0.01, most / 5):
-        x, y = at(0, float(tick))
-        yield f'<path d="M{x - 5:.0f} {y:.1f}H{WIDTH - 130}" stroke="#8884" fill="none"/>'
-        yield f'<text x="{x - 10:.0f}" y="{y + 4:.1f}" text-anchor="end">{tick:.1f}</text>'
-    for place, name in enumerate(places):
-        x, y = at(place, 0.0)
-        yield f'<text x="{x:.0f}" y="{y + 16:.0f}" text-anchor="middle">{name}</text>'
-    x, y = at(0, 0.0)
-    yield f'<text x="{x:.0f}" y="{y + 36:.0f}">{below}</text>'
-    yield f'<text x="4" y="12">{beside}</text>'
-    for number, (colour, (name, values)) in enumerate(zip(COLOURS, curves.items(), strict=False)):
-        points = [at(place, value) for place, value in enumerate(values)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        yield f'<polyline points="{path}" stroke="{colour}" stroke-width="2" fill="none"/>'
-        if best:
-            x, y = points[int(np.argmax(values))]
-            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>'
-        yield f'<text x="{WIDTH - 120}" y="{TOP + 14 + 18 * number}" fill="{colour}">{name}</text>'
-    yield "</svg>"
+PICTURES = {
+    "survival.svg": draw_survival,
+    "goodput.svg": draw_goodput,
+    "measured.svg": draw_measured,
+}
+
+
+def picture(draw: Any) -> str:
+    """Return an SVG."""
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(figsize=(6.4, 3.0), layout="constrained")
+        draw(axes)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        pyplot.close(figure)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 
 def main() -> int:
     """Write or check."""
     status = 0
-    for name, picture in pictures().items():
-        file = FOLDER / name
+    for name, draw in PICTURES.items():
+        file, drawn = FOLDER / name, picture(draw)
         if "--check" not in sys.argv[1:]:
-            file.write_text(picture, encoding="utf-8")
-        elif not file.is_file() or file.read_text(encoding="utf-8") != picture:
+            file.write_text(drawn, encoding="utf-8")
+        elif not file.is_file() or file.read_text(encoding="utf-8") != drawn:
             print(f"error: docs/images/{name} is out of step; run `make docs`")
             status = 1
     return status

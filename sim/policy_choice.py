@@ -32,11 +32,6 @@ class PolicyChoice(msgspec.Struct, frozen=True):
         """A fresh policy. Raises PolicyError if there is none or its options are wrong."""
         return build_policy(self.name, self.options, seed=seed, baselines=True)
 
-    @property
-    def never_speculates(self) -> bool:
-        """It is off all the time."""
-        return self.name == "off" or (self.name == "static" and self.options == {"k": 0})
-
     def require_runnable(self, engine: EngineOptions) -> None:
         """Raise PolicyError if this engine would run another K under the name of a static one."""
         k = self.options.get("k") if self.name == "static" else None

@@ -35,7 +35,7 @@ from . import gate
 from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
 from .cells import FILE, LATER, Cell, load_cells
 from .engines import SGLANG, TITLES, VLLM, Name
-from .page import terminal_table, write_picture
+from .page import terminal_table
 from .processes import ROOT, Process, ProcessError
 from .results import figures, publish, published
 from .rows import COLD, RESTARTED, Row, RowFile
@@ -277,7 +277,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found += [cell for cell in kept if not installed(cell.engine)]
         found.sort(key=lambda cell: cell.engine != VLLM)
         publish(found, given.results)
-        write_picture(found)
     for engine in dict.fromkeys(cell.engine for cell in here):
         same = [cell for cell in here if cell.engine == engine]
         shown = arms or ARMS[engine]

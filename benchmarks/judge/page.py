@@ -19,12 +19,10 @@ from .arms import (
 from .cells import LATER
 from .engines import SGLANG, VLLM
 from .figures import markdown
-from .pictures import by_clients
 from .real import comparison
-from .results import RESULTS, CellFigures, published
+from .results import CellFigures, published
 
 WARM, COLD, RESTARTED = f"{GOODPUT} warm", f"{GOODPUT} cold", f"{GOODPUT} restarted"
-PICTURE = RESULTS.parents[2] / "docs" / "images" / "measured.svg"
 METHODS = {"eagle": "EAGLE", "ngram": "n-gram", "draft_model": "draft model"}
 ABLATIONS = (
     "history",
@@ -87,12 +85,6 @@ def readme_table() -> str:
             line.append(both)
         lines.append(line)
     return markdown(heads, lines)
-
-
-def write_picture(found: Sequence[CellFigures]) -> None:
-    """Draw the gain over the best fixed K by clients."""
-    shown = [c for c in found if c.engine == VLLM and not c.group.startswith(LATER)]
-    PICTURE.write_text(by_clients(shown, METHODS, WARM), encoding="utf-8")
 
 
 def terminal_table(cells: Sequence[CellFigures], arms: Sequence[str]) -> str:
