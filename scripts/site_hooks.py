@@ -17,7 +17,7 @@ PAGES = {
 """Pages of the site that are files of the checkout's top folder."""
 
 TO_DOCS = re.compile(r"\]\(docs/")
-OF_THE_CHECKOUT = re.compile(r"\[`?([^]`]+)`?\]\((adapters/[^)#]+|[A-Z]+\.md)[^)]*\)")
+OF_THE_CHECKOUT = re.compile(r"\[`?([^]`]+)`?\]\((adapters/[^)#]+|[A-Z]+(?:\.md)?)[^)]*\)")
 OUTSIDE = re.compile(r"\[`?([^]`]+)`?\]\(\.\./([^)#]+)[^)]*\)")
 
 
