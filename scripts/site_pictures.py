@@ -39,11 +39,19 @@ GREY = "#888888"
 """Of texts and axes, on light and on dark pages."""
 STYLE = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), GREY),
-    "axes.edgecolor": GREY, "axes.grid": True, "axes.grid.axis": "y", "grid.alpha": 0.25,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
-    "axes.titlesize": 10, "savefig.transparent": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.alpha": 0.25,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "savefig.transparent": True,
     # Texts stay texts, and the same figures give the same bytes.
-    "svg.fonttype": "none", "svg.hashsalt": "adaptive-spec", "font.family": "sans-serif",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "adaptive-spec",
+    "font.family": "sans-serif",
 }
 
 

@@ -226,7 +226,6 @@ def test_cells_wait_for_the_environment_of_their_engine(
     for cell in load_cells(cells):
         for arm, rate in (("none", 80.0), ("k1", 90.0)):
             file.add(msgspec.structs.replace(row(cell.name, arm, rate), key=key_of(cell, arm, 1)))
-    monkeypatch.setattr(main, "write_picture", lambda _: None)
     asked = ["--file", str(cells), "--out", str(out), "--results", str(results)]
     for here in ("sglang", "vllm"):
         monkeypatch.setattr(main, "installed", lambda engine, here=here: engine == here)
