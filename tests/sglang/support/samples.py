@@ -14,6 +14,8 @@ COMPARISONS = 2
 """Of two sets of completions; see `p_values`."""
 LEVEL = 1e-3 / COMPARISONS
 """One false alarm in a thousand runs of a test of sampled output."""
+_AT_ONCE = 768
+"""Requests handed over at once: SGLang looks through its whole queue in each step."""
 RARE = 20
 """A value seen less often than this in both samples together is counted with the rare ones."""
 
@@ -29,8 +31,9 @@ def sample(engine: Any, each: int = SAMPLES_PER_PROMPT) -> Samples:
         for index, text in enumerate(prompts(PROMPTS, 31))
     ]
     drawn: Samples = [[] for _ in range(PROMPTS)]
-    for name, answer in engine.run(jobs).items():
-        drawn[int(name.split("-")[1])].append(answer.tokens)
+    for start in range(0, len(jobs), _AT_ONCE):
+        for name, answer in engine.run(jobs[start : start + _AT_ONCE]).items():
+            drawn[int(name.split("-")[1])].append(answer.tokens)
     return drawn
 
 
