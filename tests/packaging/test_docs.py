@@ -14,6 +14,7 @@ import typer.main
 from adaptive_spec.adapters.vllm.versions import VERSIONS
 from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.config import parse_config
+from tests.command_line import called
 
 sys.path.insert(0, str(Path(__file__).parent))
 from documented_commands import (
@@ -74,11 +75,10 @@ def test_pictures_are_in_step():
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a shown command in a folder."""
     program, *arguments = shlex.split(command)
-    if program == "python":
-        start = [sys.executable, str(ROOT / arguments.pop(0))]
-    else:
-        assert program == "adaptive-spec"
-        start = [sys.executable, "-c", "from adaptive_spec.commands.cli import main; main()"]
+    if program == "adaptive-spec":
+        return called(*arguments, cwd=folder)
+    assert program == "python"
+    start = [sys.executable, str(ROOT / arguments.pop(0))]
     return subprocess.run([*start, *arguments], cwd=folder, capture_output=True, text=True)
 
 

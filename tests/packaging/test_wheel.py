@@ -143,7 +143,7 @@ def test_command_works_without_the_source(installed, tmp_path):
 
 
 def test_the_simulator_works_without_the_source(installed, tmp_path):
-    arguments = ["adaptive-spec", "replay", "--tokens", "2000"]
+    arguments = ["adaptive-spec", "replay", "--load", "closed:2", "--tokens", "300"]
     code = (
         f"import sys; sys.argv = {arguments}\nfrom adaptive_spec.commands.cli import main; main()"
     )
@@ -223,7 +223,7 @@ def oldest(requirement: str) -> str:
     return f"{found[1]}=={found[2]}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_oldest_versions_that_are_allowed_work(wheel, tmp_path):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     venv.create(tmp_path / "venv", with_pip=True)

@@ -1,31 +1,20 @@
 """`adaptive-spec replay` as a user calls it."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
 
 from adaptive_spec.operation.segments import read_trace
+from tests.command_line import called
 
-COMMAND = Path(sys.executable).with_name("adaptive-spec")
 KEYS = (
     *("policy", "throughput_tok_s", "ttft_ms", "tpot_ms", "mean_k", "accepted_per_step"),
     *("mode_fraction", "decision_us"),
 )
 
 
-def replay(
-    *arguments: object, cwd: Path | None = None, columns: int = 200
-) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if "ADAPTIVE_SPEC" not in key}
-    environment |= {"COLUMNS": str(columns), "NO_COLOR": "1"}
-    command = [COMMAND, "replay", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=cwd, timeout=120
-    )
+replay = partial(called, "replay")
 
 
 def results(*arguments: object) -> list[dict]:

@@ -130,7 +130,7 @@ def test_a_log_gets_lines_with_the_time_left(tmp_path, monkeypatch):
 
 
 def test_acceptance_of_other_drafts_than_copied_ones_is_warned_of_once(tmp_path):
-    copied = CONFIG.replace("[eagle]", "[ngram]")
+    copied = ONE_CELL.replace("[eagle]", "[ngram]")
     config = write_sweep(tmp_path, copied.replace("acceptance.jsonl", "model:mixed"))
     result = call(config, "--output", tmp_path / "out", "--jobs", 1)
     assert result.stderr.count("not known to come from copied drafts") == 1
