@@ -6,9 +6,9 @@ all steps of windows; c times their prompt tokens is taken out of the seconds of
 beside are brought to the requests of the block, and both arms then pay the same seconds of prompts
 for each token, those of the frame. So the difference is that of whole runs.
 
-The correction for load spares the mean difference of the pairs before. A load that moves by itself
-rises in a block as often as it falls, so this mean is the arm's own: an arm that answers in fewer
-steps leaves more of them without the request that comes next.
+The correction for load spares the mean difference of the pairs before, as far as it is known. A
+load that moves by itself rises in a block as often as it falls, so this mean is the arm's own: an
+arm that answers in fewer steps leaves more of them without the request that comes next.
 
 A pair whose load differs by more than a quarter is left out, whatever came out. No pair is left out
 for its result: an odd one (a stall) is bounded to what the pairs before it at this load allow.
@@ -113,7 +113,8 @@ class PairedDifferences:
         recent ones."""
         self._bounds: dict[tuple[Arm, int], list[float]] = {}
         self._own_loads: dict[Arm, list[float]] = {}
-        """Pairs, and their mean ln(requests per step under the arm over those of the policy)."""
+        """Pairs, and mean and variance of their ln(requests per step under the arm over those of
+        the policy)."""
         self._weights = [0.0, 0.0]
 
     def add(self, placed: Placed | None, outcome: StepOutcome) -> Difference | None:
@@ -190,15 +191,17 @@ class PairedDifferences:
     def _own_load(self, arm: Arm, more: Sequence[float]) -> float:
         """Return the mean difference of the pairs before this one, and add it.
 
-        Over all loads: a block at a peak has less beside it, whichever arm runs.
+        Over all loads: a block at a peak has less beside it, whichever arm runs. Shrunk by how well
+        it is known (James and Stein): where the load moves by itself, a mean of few pairs is noise.
         """
-        known = self._own_loads.setdefault(arm, [0.0, 0.0])
-        number, mean = known
-        # Between two loads, a pair says nothing of the arm.
-        if max(more) - min(more) <= _LOAD_DIFFERENCE:
-            rate = max(1.0 / (number + 1.0), _FORGET)
-            known[:] = number + 1.0, mean + rate * (sum(more) / len(more) - mean)
-        return mean
+        known = self._own_loads.setdefault(arm, [0.0, 0.0, 0.0])
+        number, mean, variance = known
+        # Of every pair: which loads stand beside each other depends on how bursts look.
+        rate, new = max(1.0 / (number + 1.0), _FORGET), sum(more) / len(more) - mean
+        known[:] = number + 1.0, mean + rate * new, (1.0 - rate) * (variance + rate * new**2)
+        if number < 2.0 or not mean:
+            return 0.0
+        return mean * max(1.0 - variance / (number - 1.0) / mean**2, 0.0)
 
     def _compare(self, block: _Window, beside: tuple[_Window, _Window], load: float) -> float:
         """Return the difference, those beside brought to this load."""

@@ -22,6 +22,11 @@ def jumps(step: int) -> int:
     return 8 if step // 1500 % 2 else 64
 
 
+def bursts(step: int) -> int:
+    """Requests that mostly wander, and now and then are four times as many for a while."""
+    return wave(step) // 4 * (4 if step // 70 * 7919 % 11 < 2 else 1)
+
+
 WORLDS: dict[str, dict[str, Any]] = {
     "steady": {"prompts": 0.0},
     "noise": {"noise": 0.3},
@@ -29,6 +34,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "stalls": {"stalls": 0.01},
     "load wanders": {"load": wave},
     "load jumps": {"load": jumps},
+    "bursts": {"load": bursts},
     "one request": {"load": lambda _: 1},
 }
 
@@ -55,7 +61,7 @@ def test_the_interval_holds_the_true_gain_of_whole_runs(world: str) -> None:
     if world not in ("stalls", "load jumps"):
         assert math.log1p(found["gain"]) == pytest.approx(truth, abs=0.02)
     assert math.log1p(found["low"]) < truth < math.log1p(found["high"])
-    assert found["blocks"] > (12 if world == "load wanders" else 50)
+    assert found["blocks"] > (12 if world in ("load wanders", "bursts") else 50)
 
 
 def test_the_interval_misses_the_truth_no_more_often_than_stated() -> None:
