@@ -43,6 +43,14 @@ def test_options_that_a_server_gets_are_valid(file):
     assert json.loads(options["--speculative-config"])["num_speculative_tokens"] > 0
 
 
+def test_options_that_replicas_of_ray_serve_get_are_valid():
+    [application] = yaml.safe_load((DEPLOY / "ray/serve.yaml").read_text())["applications"]
+    [model] = application["args"]["llm_configs"]
+    parse_config(model["engine_kwargs"]["additional_config"]["adaptive_spec"], source="ray")
+    assert model["runtime_env"]["env_vars"]["VLLM_PLUGINS"] == "adaptive_spec"
+    assert model["engine_kwargs"]["speculative_config"]["num_speculative_tokens"] > 0
+
+
 @pytest.mark.parametrize("file", [*SERVERS, "Dockerfile"])
 def test_the_version_of_vllm_is_one_that_was_executed(file):
     text = (DEPLOY / file).read_text()
