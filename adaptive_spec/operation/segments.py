@@ -29,8 +29,8 @@ from adaptive_spec.operation.trace import SCHEMA
 _LOG = logging.getLogger(__name__)
 _NUMBER = re.compile(r"(\d+)")
 _NAME = re.compile(r"steps-.*\.jsonl(\.gz|\.zst)?")
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
-"""With one slash, too: what was a `Path` has lost the other."""
+_URL = re.compile(r"(?!https?:)([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
+"""With one slash, too: what was a `Path` has lost the other. HTTP is that of a server."""
 
 
 class Segment(NamedTuple):

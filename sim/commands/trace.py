@@ -51,7 +51,7 @@ def compact(
     from adaptive_spec.sim.step_trace import find_trace
 
     if find_spec("polars") is None:
-        raise missing_extra("trace compact needs polars", "sim")
+        raise missing_extra("trace compact needs polars", "fleet")
     found = find_trace([Path(source) for source in sources])
     try:
         target.mkdir(parents=True, exist_ok=True)

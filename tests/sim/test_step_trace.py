@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from adaptive_spec.commands.cli import with_installed_commands
 from adaptive_spec.errors import AdaptiveSpecError, DataError
+from adaptive_spec.operation.segments import is_trace_place
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.advice.kept import prediction_path
 from adaptive_spec.sim.advice.summary import observe
@@ -131,6 +132,8 @@ def test_a_trace_is_the_same_packed_in_folders_by_pattern_and_under_a_url(
 
 
 def test_places_without_a_trace_are_named(tmp_path: Path) -> None:
+    assert not is_trace_place("http://localhost:8000")
+    assert not is_trace_place("localhost:8000")
     for place in (tmp_path / "no*thing", tmp_path / "nothing"):
         with pytest.raises(DataError, match=r"no(\*)?thing: no such directory or file"):
             find_trace(place)
