@@ -32,6 +32,7 @@ def told(attached: Attached, **question: Any) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.engine
 def test_a_scheduler_answers_our_requests_and_leaves_others_to_sglang() -> None:
     loop = Loop()
     attached = attached_to(loop, engine=3)
@@ -49,6 +50,7 @@ def test_a_scheduler_answers_our_requests_and_leaves_others_to_sglang() -> None:
     assert refused["status"]["switches"] == 1
 
 
+@pytest.mark.engine
 def test_nothing_attached_and_a_rank_that_is_told_say_nothing() -> None:
     attached = attached_to(Loop())
     attached.driver.controller = None
@@ -56,6 +58,7 @@ def test_nothing_attached_and_a_rank_that_is_told_say_nothing() -> None:
         assert answered(asking(), each).internal_state == {}
 
 
+@pytest.mark.engine
 def test_a_switch_shows_in_the_metrics_at_once() -> None:
     attached = attached_to(Loop())
     seen: list[bool] = []
