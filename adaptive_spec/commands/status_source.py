@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import re
 import socket
@@ -220,7 +221,9 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         blocks = "1 block" if self.blocks == 1 else f"{self.blocks} blocks"
         if self.gain is None or self.low is None or self.high is None:
-            return f"no bounds yet ({blocks} of {LEAST})"
+            _, weight, _, weighted, *_ = self.sums
+            so_far = f"{math.expm1(weighted / weight):+.0%} in " if weight > 0.0 else ""
+            return f"no bounds yet ({so_far}{blocks} of {LEAST})"
         return f"{self.gain:+.1%} ({self.low:+.1%} to {self.high:+.1%}), {blocks}"
 
 

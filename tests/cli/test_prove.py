@@ -14,6 +14,7 @@ from adaptive_spec.audit.auditor import Gains
 from adaptive_spec.audit.gain import Difference
 from adaptive_spec.commands import prove as command
 from adaptive_spec.commands.cli import typer
+from adaptive_spec.commands.status_source import Gain
 from tests.http_servers import Handler, listening
 
 CLI = typer.Typer(pretty_exceptions_enable=False)
@@ -158,3 +159,10 @@ def test_a_control_file_carries_the_requests_where_there_is_no_route(
     assert seen[0]["audit"]["minutes"] == 10.5
     assert json.loads(control.read_text()) == {"audit": {}}
     assert control.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_few_blocks_are_a_figure_without_bounds() -> None:
+    assert str(Gain(blocks=6, sums=(6.0, 2.0, 1.0, 0.2, 0.1, 0.01))) == (
+        "no bounds yet (+11% in 6 blocks of 12)"
+    )
+    assert str(Gain()) == "no bounds yet (0 blocks of 12)"
