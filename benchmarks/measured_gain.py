@@ -1,6 +1,6 @@
 """The measured gain (audit) against whole runs, on the judge's modelled clock.
 
-    python -m benchmarks.measured_gain run --seeds 1-28 --out rows.jsonl     # in either environment
+    python -m benchmarks.measured_gain run --seeds 1-12 --out rows.jsonl     # in either environment
     python -m benchmarks.measured_gain table rows.jsonl
     python -m benchmarks.measured_gain widths rows.jsonl
     python -m benchmarks.measured_gain planted
