@@ -1,4 +1,4 @@
-"""What a prediction needs of a trace: sums, acceptance of requests, and times of steps.
+"""Summaries of traces, enough for a prediction: sums, acceptance of requests, times of steps.
 
 Summaries of several servers add up to that of a fleet, each server with as large a part of its
 requests and steps as every other one.
@@ -223,4 +223,6 @@ def load(path: Path) -> Summary:
 def _floats(array: NDArray[Any]) -> FloatArray:
     if array.ndim != 1 or array.dtype != np.float64 or not np.isfinite(array).all():
         raise ValueError("a column of steps is not finite numbers")
+    if (array < 0.0).any():
+        raise ValueError("a column of steps has numbers below 0")
     return array

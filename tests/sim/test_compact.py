@@ -184,6 +184,7 @@ def test_a_summary_is_read_as_it_was_written(fleet: Path, tmp_path: Path) -> Non
         ("head", np.frombuffer(b"{" * 100_000, dtype=np.uint8), "not a summary"),
         ("step_seconds", np.array([1.0, np.nan]), "not finite numbers"),
         ("step_depth", np.zeros(3), "differ in length"),
+        ("step_context", np.array([-1.0]), "numbers below 0"),
         ("offsets", np.array([0, 5]), "must describe the same records"),
         ("accepted", np.zeros((0,), dtype=np.uint8), "not a summary"),
     ],

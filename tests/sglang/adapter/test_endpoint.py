@@ -15,7 +15,7 @@ from adaptive_spec.config import Config
 
 
 def asking(**question: Any) -> Any:
-    """What our routes send to a scheduler."""
+    """Return a request as our routes send it to a scheduler."""
     asked = {"request": None, "history": False, "break_even": False} | question
     return SimpleNamespace(rid=f"adaptive_spec {json.dumps(asked)}")
 
