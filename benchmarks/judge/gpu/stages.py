@@ -178,10 +178,10 @@ def audit(bench: Bench) -> None:
     bench.fleet.ask(engine, "control", request={"audit": raised})
     try:
         served = bench.fleet.ask(engine, "serve", load=load, seconds=seconds, settle=0.0)
-        proof = bench.fleet.ask(engine, "control")["audit"]["proof"].get("engine", {})
+        proof = bench.fleet.ask(engine, "control")["status"]["audit"]["proof"]
     finally:
         bench.fleet.ask(engine, "control", request={"audit": {"share": 0.0}})
-    found = {name: proof.get(name) for name in ("blocks", "gain", "low", "high")}
+    found = {name: proof.get("engine", {}).get(name) for name in ("blocks", "gain", "low", "high")}
     bench.results.add(key, {"seconds": served["seconds"], "steps": served["steps"], **found})
     print(key, bench.results.found[key], flush=True)
 
