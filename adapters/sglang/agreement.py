@@ -1,8 +1,9 @@
 """Agreement of all ranks on one K.
 
-Every rank of a tensor-parallel group runs its own scheduler loop over the same requests. Ranks that
-run different K wait for each other for ever, and clocks differ between ranks. So rank 0 decides and
-the others are told, over the group's CPU (gloo) backend.
+Every rank of a tensor-parallel group runs its own scheduler loop. Ranks that run different K wait
+for each other for ever, and clocks differ between ranks. So they agree, over the group's CPU (gloo)
+backend: where all of them serve the same requests, rank 0 decides and the others are told; with
+attention DP the first rank of each replica decides for its own requests, and the largest K runs.
 
 Every rank takes part in every decode step, whatever went wrong on it: a rank without a decision
 proposes SGLang's own schedule, which every rank computes alike. So before the first step all ranks
@@ -29,16 +30,24 @@ _KEY = "adaptive_spec/ready"
 
 
 class Agreement:
-    """Broadcast of rank 0's decision to all ranks of a group.
+    """Agreement of all ranks of a group.
 
     Args:
         group: a `torch.distributed` CPU group, or None for a single process.
+        rank_of_replica: this rank's place in its replica of attention DP; None without.
+
+    Attributes:
+        size: number of ranks.
+        replicas: the group has replicas of attention DP, each with requests of its own.
+        decides: this rank's policy decides, for all ranks or for its replica.
     """
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group: Any, rank_of_replica: int | None = None) -> None:
         self._group = group
         self.size, self._rank, self._root = 1, 0, 0
+        self.replicas = rank_of_replica is not None
         self._members: list[int] = []
+        self.decides = True
         if group is None:
             return
         import torch.distributed as distributed
@@ -52,11 +61,8 @@ class Agreement:
             self._root = self._members[0]
             self._message = torch.zeros(1, dtype=torch.int64)
             self._broadcast = distributed.broadcast
-
-    @property
-    def decides(self) -> bool:
-        """Return whether this rank's policy decides."""
-        return self._rank == 0
+            self._all_reduce, self._largest = distributed.all_reduce, distributed.ReduceOp.MAX
+        self.decides = (self._rank if rank_of_replica is None else rank_of_replica) == 0
 
     def all_ready(self, ready: bool, patience: float = PATIENCE_SECONDS) -> bool:
         """Return whether every rank of the group is ready, the same answer on all ranks.
@@ -77,7 +83,7 @@ class Agreement:
         store = _get_default_store()
         mine = f"{_KEY}/{self._root}"
         store.set(f"{mine}/{self._rank}", str(int(ready)))
-        if self.decides:
+        if self._rank == 0:
             until = time.monotonic() + patience
             others = [f"{mine}/{rank}" for rank in range(1, self.size)]
             word = ready and all(_word(store, key, until) for key in others)
@@ -89,10 +95,16 @@ class Agreement:
             return False
 
     def settle(self, proposal: int) -> int:
-        """Return what all ranks run; a collective that each rank calls once per decode step."""
+        """Return what all ranks run; a collective that each rank calls once per decode step.
+
+        Rank 0's proposal; the largest with replicas, whose ranks without requests propose K = 0.
+        """
         if self.size == 1:
             return proposal
         self._message[0] = proposal
+        if self.replicas:
+            self._all_reduce(self._message, op=self._largest, group=self._group)
+            return int(self._message[0])
         self._broadcast(self._message, src=self._root, group=self._group)
         return int(self._message[0])
 

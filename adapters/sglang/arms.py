@@ -1,7 +1,7 @@
-"""K for workers that SGLang runs with one: STANDALONE, and token trees of EAGLE and STANDALONE.
+"""K for workers that SGLang runs with one: STANDALONE, token trees, and EAGLE with attention DP.
 
-SGLang's `AdaptiveController` exists for EAGLE's chains only. It is given to the other workers of
-that family, with a schedule that never changes: whatever is decided is ours.
+SGLang's `AdaptiveController` exists for EAGLE's chains only, without attention DP. It is given to
+the other workers of that family, with a schedule that never changes: whatever is decided is ours.
 
 With a tree K is its depth, SGLang's `speculative_num_steps`; top-k stays that of the launch. Each K
 has one number of nodes, so that a step's nodes tell its K, and a position's acceptance is that one
@@ -17,6 +17,7 @@ from typing import Any
 from adaptive_spec.adapters.sglang import facts
 from adaptive_spec.adapters.sglang.capability import unsupported_here
 from adaptive_spec.adapters.sglang.housekeeping import TREE_SOURCE
+from adaptive_spec.adapters.sglang.rules import attention_dp
 from adaptive_spec.adapters.sglang.settings import TREES_VARIABLE, Settings
 from adaptive_spec.adapters.sglang.steered_params import FixedSchedule, SteeredParams, ladder_below
 from adaptive_spec.errors import ConfigError
@@ -25,21 +26,23 @@ from adaptive_spec.errors import ConfigError
 def give_controller(worker: Any, settings: Settings, features: frozenset[str]) -> str:
     """Give a worker that was just built a controller; return why not, empty if it has one.
 
-    Empty as well for a chain of EAGLE, which has SGLang's where the operator asks for it.
+    Empty as well for a chain of EAGLE without attention DP, which has SGLang's where the operator
+    asks for it.
 
     Args:
         worker: EAGLEWorkerV2 or StandaloneWorkerV2.
         settings: what was asked for.
         features: features that this SGLang allows.
     """
-    tree = worker.topk > 1
+    tree, replicas = worker.topk > 1, attention_dp(worker.server_args)
     chain_of_eagle = not tree and not worker.speculative_algorithm.is_standalone()
-    if chain_of_eagle or worker.adaptive_controller is not None:
+    if (chain_of_eagle and not replicas) or worker.adaptive_controller is not None:
         return ""
     if why := unsupported_here(worker.server_args):
         return why
-    if tree and facts.TREES not in features:
-        return "this SGLang has changed where trees are built"
+    for needed, feature in ((tree or replicas, facts.TREES), (replicas, facts.ATTENTION_DP)):
+        if needed and feature not in features:
+            return f"this SGLang has changed a part that {feature} needs"
     from sglang.srt.speculative import adaptive_runtime_state, adaptive_spec_params
 
     path = getattr(worker.server_args, "speculative_adaptive_config", None)

@@ -15,6 +15,7 @@ from adaptive_spec.adapters.sglang.capability import detect, drafts_are_sampled
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.housekeeping import OverridesTrim, quieten
 from adaptive_spec.adapters.sglang.identity import identity
+from adaptive_spec.adapters.sglang.rules import attention_dp
 from adaptive_spec.adapters.sglang.settings import Settings, Source
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 from adaptive_spec.adapters.sglang.steps import StepDriver
@@ -75,7 +76,8 @@ def attach(
         reason: why the worker has no parameters of ours, if that is known.
         hooks: how many hooks were applied, for the start line.
     """
-    agreement = Agreement(getattr(scheduler, "tp_cpu_group", None))
+    group = getattr(scheduler, "tp_cpu_group", None)
+    agreement = Agreement(group, rank_of_replica(getattr(scheduler, "server_args", None)))
     attached, why, failed = None, "", True
     try:
         params = params_of(scheduler.draft_worker)
@@ -99,7 +101,7 @@ def attach(
         attached.driver.close()
         why = "another rank has not got this plugin, or could not switch it on; see its log"
         failed = True
-    if agreement.decides or failed:  # rank 0 logs for all ranks
+    if agreement.decides or failed:  # a rank that is told has nothing to say
         LOG.warning("adaptive_spec: nothing is switched on: %s", why)
     return None
 
@@ -204,6 +206,16 @@ def _trim(features: frozenset[str]) -> OverridesTrim | None:
     from sglang.srt.runtime_context import get_context
 
     return OverridesTrim(get_context())
+
+
+def rank_of_replica(arguments: Any) -> int | None:
+    """Return a rank's place in its replica of attention DP; None without."""
+    if not attention_dp(arguments):
+        return None
+    from sglang.srt.runtime_context import get_parallel
+
+    parallel = get_parallel()
+    return int(parallel.attn_cp_rank * parallel.attn_tp_size + parallel.attn_tp_rank)
 
 
 def replica(scheduler: Any) -> int:

@@ -10,6 +10,7 @@ from adaptive_spec.engines.source_facts import Fact, function, names, order
 
 BASE = "base"
 STANDALONE, TREES, NGRAM = "STANDALONE", "token trees", "NGRAM"
+ATTENTION_DP = "attention DP"
 CONFIDENCE = "confidence"
 PLANNING_AHEAD, HTTP, OVERRIDES = "planning ahead", "status and switch over HTTP", "overrides"
 RESOLVED = "what SGLang resolves itself"
@@ -34,6 +35,7 @@ _MODEL = "srt/model_executor/model_runner.py"
 _GRAPHS = "srt/model_executor/runner/decode_cuda_graph_runner.py"
 _CONTEXT = "srt/runtime_context.py"
 _SIZES = "srt/mem_cache/allocation_sizing.py"
+_GATHER = "srt/managers/scheduler_components/dp_attn.py"
 
 
 _OWN = "SGLang's own schedule, which we stand in for and ask"
@@ -172,6 +174,24 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         function(_CONTEXT, "RuntimeContext.override(self, source)", "keeps that reserve"),
         names(_STATE, "AdaptiveController", "_states", "made without its constructor"),
         function(_PARAMS, "resolve_candidate_steps_from_config(cfg_path)", "the depths"),
+    ),
+    ATTENTION_DP: (
+        names(
+            _EAGLE,
+            "EAGLEWorkerV2.forward_batch_generation",
+            "activate_step_by_batch is_extend is_extend_in_batch",
+            "in which steps all replicas draft",
+        ),
+        names(
+            _GATHER,
+            "prepare_mlp_sync_batch_raw",
+            "get_idle_batch is_extend_in_batch need_idle_batch",
+            "a replica without requests steps along",
+        ),
+        function(
+            _SCHEDULER, "Scheduler.run_batch(self, batch, ...)", "before it all of them agree"
+        ),
+        function(_CONTEXT, "get_parallel()", "this rank's place in its replica"),
     ),
     NGRAM: (
         function(_INFO, "SpeculativeAlgorithm.register(cls, name)", "registers ADAPTIVE_NGRAM"),

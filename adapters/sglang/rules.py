@@ -5,6 +5,7 @@ PATCHES.md has the longer story of each row.
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 from adaptive_spec.engines.rules import INERT, SHADOW, SUPPORTED, Rule, when
@@ -15,12 +16,16 @@ NGRAM_NAME = "ADAPTIVE_NGRAM"
 _UNIFORM = "one K per batch and step, out of SGLang's candidates"
 _CAPABILITY = "adapter/test_capability.py"
 _WITH_FIXED_K = (
-    ("enable_dp_attention", "attention DP"),
     ("enable_two_batch_overlap", "two-batch overlap"),
     ("enable_pdmux", "pdmux"),
     ("enable_multi_layer_eagle", "multi-layer EAGLE"),
 )
 """Arguments with which K may not change; SGLang checks it for EAGLE only."""
+
+
+RANKS_APART = ("SGLANG_ENABLE_DP_SPEC_PREFILL_COORDINATION", "SGLANG_SCHEDULER_SKIP_ALL_GATHER")
+"""Variables with which replicas of attention DP draft in different steps."""
+_YES = ("1", "true", "yes", "y")
 
 
 class Setup(NamedTuple):
@@ -60,14 +65,32 @@ class Setup(NamedTuple):
         return str(getattr(self.arguments, "disaggregation_mode", None) or "null")
 
 
+def attention_dp(arguments: Any) -> bool:
+    """Return whether ranks are replicas of attention DP, which step together."""
+    ranks = int(getattr(arguments, "attn_dp_size", 1) or 1)
+    return ranks > 1 or bool(getattr(arguments, "enable_dp_attention", False))
+
+
 def _fixed_beside(setup: Setup) -> str:
     if setup.ladder or setup.algorithm("is_eagle"):
         return ""
-    for key, text in _WITH_FIXED_K:
-        if getattr(setup.arguments, key, False):
-            return f"not with {text}"
-    ranks = int(getattr(setup.arguments, "attn_dp_size", 1) or 1)
-    return "not with attention DP" if ranks > 1 else ""
+    found = (text for key, text in _WITH_FIXED_K if getattr(setup.arguments, key, False))
+    return next((f"not with {text}" for text in found), "")
+
+
+def _replicas_apart(setup: Setup) -> str:
+    arguments = setup.arguments
+    if not attention_dp(arguments):
+        return ""
+    algorithm = str(getattr(arguments, "speculative_algorithm", "") or "")
+    if algorithm not in ("EAGLE", "EAGLE3", "NEXTN"):
+        return f"not with {algorithm} and attention DP"
+    if setup.disaggregated != "null":
+        return "not with attention DP on an instance that only prefills or decodes"
+    if getattr(arguments, "elastic_ep_backend", None):
+        return "not with attention DP and elastic experts"
+    apart = (name for name in RANKS_APART if os.environ.get(name, "0").lower() in _YES)
+    return next((f"not with attention DP and {name}" for name in apart), "")
 
 
 def _fixed_algorithm(setup: Setup) -> str:
@@ -140,6 +163,13 @@ RULES: tuple[Rule[Setup], ...] = (
     ),
     Rule("DP replicas", SUPPORTED, "each has a controller of its own"),
     Rule(
+        "attention DP: EAGLE, EAGLE3 (NEXTN), trees too",
+        SUPPORTED,
+        "each replica decides for its own requests and the largest K runs on all, agreed by an "
+        "all-reduce in each step; without --speculative-adaptive, which SGLang refuses there",
+        "adapter/test_ranks.py, engine/test_attention_dp.py",
+    ),
+    Rule(
         "LoRA",
         "SGLang refuses",
         f"with STANDALONE and with registered algorithms, so with {NGRAM_NAME}; EAGLE takes it "
@@ -192,14 +222,22 @@ RULES: tuple[Rule[Setup], ...] = (
         when(_lora_beside_trees, "not with LoRA and --speculative-eagle-topk above 1"),
     ),
     Rule(
-        "attention DP, two-batch overlap, pdmux, multi-layer EAGLE",
+        "two-batch overlap, pdmux, multi-layer EAGLE",
         INERT,
-        "SGLang itself refuses --speculative-adaptive: ranks gather sizes and not K "
-        "(scheduler_components/dp_attn.py), a change would drop the wrapped backend or leave "
-        "pdmux's behind, and the multi-layer worker has no states "
+        "SGLang itself refuses --speculative-adaptive: a change would drop the wrapped backend or "
+        "leave pdmux's behind, and the multi-layer worker has no states "
         "(speculative/adaptive_spec_params.py)",
         _CAPABILITY,
         _fixed_beside,
+    ),
+    Rule(
+        "attention DP with other algorithms, on prefill or decode instances, with elastic experts, "
+        f"or with {' or '.join(RANKS_APART)}",
+        INERT,
+        "replicas may draft in different steps (scheduler_components/dp_attn.py), which no engine "
+        "of ours has run",
+        _CAPABILITY,
+        _replicas_apart,
     ),
     Rule(
         "pipeline parallelism",

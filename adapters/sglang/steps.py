@@ -133,7 +133,7 @@ _SWEEP_ABOVE = 64
 
 
 class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
-    """Driver of one scheduler, on every rank; only rank 0 has a controller."""
+    """Driver of one scheduler, on every rank; only a rank that decides has a controller."""
 
     def __init__(
         self,
@@ -165,6 +165,7 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         self.limit = SwitchLimit(dwell)
         self._scheduler = scheduler
         self._params = params
+        self._replicas = agreement.replicas
         self._confidence = confidence
         self._ladder = tuple(params.candidate_steps)
         self._prompts = PromptSteps(self._step_clock)
@@ -215,17 +216,23 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         self._decoding = is_decoding(batch)
         if not self._decoding:
             self._prompts.launched(self.clock(), under_way=len(self._pending))
-        if self.detached or not self._decoding:
-            return
-        proposal = self._propose(batch)
-        k = self.settle(OWN_SCHEDULE if proposal is None else proposal)
-        if k is None:
+        drafts = drafts_with_others(batch) if self._replicas else self._decoding
+        if self.detached or not drafts:
             return
         size = len(batch.reqs)
+        proposal = self._propose(batch) if self._decoding else 0
+        if proposal is None:
+            proposal = OWN_SCHEDULE
+        if self._replicas and proposal < 0:
+            proposal = self._own_k(size)  # a number that others' wishes can be compared with
+        k = self.settle(proposal)
+        if k is None:
+            return
         self._watching = k == WATCHING
         if k in self._ladder:
             self._decided = (size, k)
-        self._ran_own.append(self._decided is None or k == self._own_k(size))
+        if self._decoding:
+            self._ran_own.append(self._decided is None or k == self._own_k(size))
 
     @fail_open
     def read(self, result: Any, batch: Any) -> None:
@@ -380,6 +387,14 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
 def is_decoding(batch: Any) -> bool:
     """Return whether a batch has decoding requests only."""
     return batch is not None and bool(batch.forward_mode.is_decode()) and bool(batch.reqs)
+
+
+def drafts_with_others(batch: Any) -> bool:
+    """Return whether all replicas of attention DP draft in this step, one without requests, too.
+
+    SGLang's worker asks the same (`EAGLEWorkerV2.forward_batch_generation`).
+    """
+    return not (batch.forward_mode.is_extend() or batch.is_extend_in_batch)
 
 
 def prompt_tokens(batch: Any) -> int:

@@ -84,11 +84,15 @@ class Worker:
     ("worker", "why"),
     [
         (Worker(1), ""),  # SGLang's own controller, or none by the operator's choice
-        (Worker(4), "this SGLang has changed where trees are built"),
-        (Worker(4, enable_dp_attention=True), "not with attention DP"),
+        (Worker(4), "this SGLang has changed a part that token trees needs"),
+        (Worker(4, enable_pdmux=True), "not with pdmux"),
         (Worker(4, enable_lora=True), "not with LoRA and --speculative-eagle-topk above 1"),
         (Worker(4, pp_size=2), "not with pipeline parallelism"),
         (Worker(1, standalone=True, enable_pdmux=True), "not with pdmux"),
+        (
+            Worker(1, attn_dp_size=2, speculative_algorithm="EAGLE3"),
+            "this SGLang has changed a part that token trees needs",
+        ),
     ],
 )
 def test_which_workers_get_no_controller(worker: Worker, why: str) -> None:

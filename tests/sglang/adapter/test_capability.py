@@ -10,7 +10,7 @@ from scheduler_loop import LADDER, OwnSchedule
 
 from adaptive_spec.adapters.sglang.attach import params_of
 from adaptive_spec.adapters.sglang.capability import SKIP_VARIABLE, detect, unsupported_here
-from adaptive_spec.adapters.sglang.rules import NGRAM_NAME
+from adaptive_spec.adapters.sglang.rules import NGRAM_NAME, RANKS_APART
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
 
 
@@ -133,7 +133,7 @@ PARAMETERS = SteeredParams(OwnSchedule())
         (Scheduler(NGRAM_NAME, enable_pdmux=True), None, "", "not with pdmux"),
         (Scheduler(NGRAM_NAME), None, "", "its buffers could not be made"),
         (Scheduler("DFLASH"), None, "", "DFLASH has a fixed K"),
-        (Scheduler("STANDALONE"), None, "not with attention DP", "not with attention DP"),
+        (Scheduler("STANDALONE"), None, "not with pdmux", "not with pdmux"),
         (Scheduler("EAGLE", pp_size=2), PARAMETERS, "", "not with pipeline parallelism"),
         (Scheduler("EAGLE", disaggregation_mode="prefill"), PARAMETERS, "", "prefill instance"),
     ],
@@ -165,8 +165,6 @@ def test_ngram_with_graphs_is_steered() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("enable_dp_attention", True, "attention DP"),
-        ("attn_dp_size", 2, "attention DP"),
         ("enable_two_batch_overlap", True, "two-batch overlap"),
         ("enable_pdmux", True, "pdmux"),
         ("pp_size", 2, "pipeline parallelism"),
@@ -177,6 +175,30 @@ def test_set_ups_without_adaptivity_are_named(key: str, value: Any, said: str) -
     assert unsupported_here(arguments) == ""
     setattr(arguments, key, value)
     assert said in unsupported_here(arguments)
+
+
+@pytest.mark.parametrize("key", ["enable_dp_attention", "attn_dp_size"])
+def test_attention_dp_is_steered_where_replicas_draft_together(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    arguments = Arguments()
+    setattr(arguments, key, 2)
+    for algorithm in ("EAGLE", "EAGLE3", "NEXTN"):
+        arguments.speculative_algorithm = algorithm
+        assert unsupported_here(arguments) == ""
+    arguments.speculative_algorithm = "STANDALONE"
+    assert unsupported_here(arguments) == "not with STANDALONE and attention DP"
+    arguments.speculative_algorithm = "EAGLE"
+    for name in RANKS_APART:
+        monkeypatch.setenv(name, "false")
+        assert unsupported_here(arguments) == ""
+        monkeypatch.setenv(name, "1")
+        assert unsupported_here(arguments) == f"not with attention DP and {name}"
+        monkeypatch.delenv(name)
+    for other, value in (("disaggregation_mode", "decode"), ("elastic_ep_backend", "mooncake")):
+        setattr(arguments, other, value)
+        assert "attention DP" in unsupported_here(arguments)
+        setattr(arguments, other, None)
 
 
 def test_parameters_are_found_on_either_kind_of_worker() -> None:

@@ -32,6 +32,7 @@ class Ranks:
 
         class OneRank:
             size = 2
+            replicas = False
             decides = rank == 0
 
             def settle(self, proposal: int) -> int:
@@ -107,7 +108,7 @@ def test_ranks_with_noisy_clocks_run_the_same_k_for_thousands_of_steps(
 
 def test_a_rank_that_cannot_reach_the_others_leaves_k_alone() -> None:
     class Broken:
-        size, decides = 2, True
+        size, decides, replicas = 2, True, False
 
         def settle(self, proposal: int) -> int:
             raise ConnectionError("gone")
@@ -124,6 +125,7 @@ class OtherRanks:
     """All other ranks are ready, or one is not."""
 
     size = 2
+    replicas = False
 
     def __init__(self, *, decides: bool, others: bool) -> None:
         self.decides, self._others = decides, others
@@ -158,7 +160,7 @@ def test_nothing_is_switched_on_unless_all_ranks_can(
     loop.server_args = None
     ranks = OtherRanks(decides=decides, others=others)
     capability = Capability(level=Level.UNIFORM, max_draft_tokens=7)
-    monkeypatch.setattr(attaching, "Agreement", lambda group: ranks)
+    monkeypatch.setattr(attaching, "Agreement", lambda *_: ranks)
     monkeypatch.setattr(attaching, "detect", lambda *_: Support(capability=capability))
     found = attaching.attach(loop, Settings(config=Config(policy=policy)), Source())
     assert ranks.said == [policy == "off"]

@@ -1,4 +1,7 @@
-"""Two processes over gloo: one decision for more than 1,000 steps; no start without the other."""
+"""Two processes over gloo: one decision for more than 1,000 steps; no start without the other.
+
+As replicas of attention DP: the larger of two decisions, also beside one without requests.
+"""
 
 from typing import Any
 
@@ -101,6 +104,24 @@ def start(rank: int, port: int, answers: Any) -> None:
         barrier()
     answers.put((rank, said))
     leave_group()
+
+
+WISHES = ((3, 5), (5, 3), (0, 2), (0, 0))
+
+
+def wish(rank: int, port: int, answers: Any) -> None:
+    """One replica: its wishes, and what it is told to run."""
+    from adaptive_spec.adapters.sglang.agreement import Agreement
+
+    agreement = Agreement(join_group(rank, port), rank_of_replica=0)
+    told = [agreement.settle(wishes[rank]) for wishes in WISHES]
+    answers.put((rank, agreement.decides, agreement.all_ready(True), told))
+    leave_group()
+
+
+def test_replicas_run_the_larger_k() -> None:
+    told = [max(wishes) for wishes in WISHES]
+    assert in_two_processes(wish, free_port()) == [(0, True, True, told), (1, True, True, told)]
 
 
 def test_both_processes_run_the_same_k() -> None:

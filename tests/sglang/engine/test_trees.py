@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from records import by_request, outcomes, plans, read, read_settled, status
+from records import by_request, check_labels, outcomes, plans, read, read_settled, status
 from samples import COMPARISONS, LEVEL, PROMPTS, TOKENS, p_values, sample
 from serving import PATIENT, PLAIN, Job
 
@@ -96,13 +96,7 @@ def test_text_and_labels_while_the_depth_changes(
     # SGLang reserves the slots that a step drafts into before the depth is known.
     assert {line["slots"] for line in record if line["kind"] == "reserve"} == {STEPS * TOPK}
     told = by_request(record)
-    for name, answer in answers.items():
-        own, seen = answer.meta, told.get(name, {"steps": 0, "accepted": 0})
-        if own.get("num_retractions"):
-            continue
-        unseen = own["spec_verify_ct"] - seen["steps"]
-        assert unseen in (0, 1), name
-        assert 0 <= own["spec_num_correct_drafts"] - seen["accepted"] <= unseen * STEPS, name
+    check_labels(answers, told, STEPS)
     assert sum(totals["accepted"] for totals in told.values()) > 2 * count
     assert status(engine.status_file)["fail_opens"] == {}
     assert "Traceback" not in engine.log

@@ -55,6 +55,17 @@ def by_request(lines: list[Line]) -> dict[str, dict[str, int]]:
     return found
 
 
+def check_labels(answers: dict[str, Any], told: dict[str, dict[str, int]], deepest: int) -> None:
+    """Hold what the policy was told against SGLang's own counts; a last step may be untold."""
+    for name, answer in answers.items():
+        own, seen = answer.meta, told.get(name, {"steps": 0, "accepted": 0})
+        if own.get("num_retractions"):
+            continue
+        unseen = own["spec_verify_ct"] - seen["steps"]
+        assert unseen in (0, 1), name
+        assert 0 <= own["spec_num_correct_drafts"] - seen["accepted"] <= unseen * deepest, name
+
+
 def status(file: Path) -> dict[str, Any]:
     """The adapter's status file; it follows within about a second of decoding."""
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

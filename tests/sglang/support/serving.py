@@ -31,7 +31,7 @@ EVERY_K = {"1": {"candidate_steps": list(LADDER)}}
 PATIENT = {"max_decision_ms": 60_000.0}
 """`fail_open` for a machine so busy that a decision may take long."""
 
-SERVED_MODELS = {"llama", "llama_eagle", "llama_eagle3", "registry", "utils"}
+SERVED_MODELS = {"llama", "llama_eagle", "llama_eagle3", "qwen2", "qwen3", "registry", "utils"}
 """Modules of sglang.srt.models that are needed; importing all 250 takes most of a start."""
 
 

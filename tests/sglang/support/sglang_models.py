@@ -1,10 +1,12 @@
 """The bench models as SGLang wants them, and an EAGLE3 head built from the bench draft.
 
 `target` and `draft` are served as they are. EAGLE's head gets the bias that SGLang's class has.
+`as_qwen3` is for attention DP, which SGLang's Llama does not have.
 No EAGLE3 head is trained: `as_eagle3` writes the one-layer draft into the shape of a head.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,20 @@ def as_eagle3(tensors: dict[str, Tensor], config: dict[str, Any]) -> tuple[Any, 
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]},
     }
     return head_tensors, named
+
+
+def as_qwen3(target: Path, folder: Path) -> Path:
+    """Write the target as a Qwen3, whose heads have norms; their weights are 1."""
+    tensors, config = _read(target)
+    for layer in range(config["num_hidden_layers"]):
+        for norm in ("q_norm", "k_norm"):
+            tensors[f"model.layers.{layer}.self_attn.{norm}.weight"] = torch.ones(
+                config["head_dim"]
+            )
+    named = config | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+    for file in target.glob("tokenizer*"):
+        shutil.copy(file, folder)
+    return _write(folder, tensors, named)
 
 
 def _read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -49,6 +49,10 @@ def extend_attention_cpu(
     new_lens = extend_seq_lens.tolist()
     if tree_mask is not None and len(set(new_lens)) > 1:
         raise NotImplementedError("stand-in: a tree mask needs equally many new tokens everywhere")
+    if tree_mask is not None and any(new_lens):
+        # Requests behind those of the mask are padding, see `decode_attention_cpu`.
+        new_lens = new_lens[: tree_mask.numel() // new_lens[0] ** 2]
+        output[len(new_lens) * extend_seq_lens[0] :] = 0.0
     if len(set(new_lens)) == 1 and new_lens[0]:
         groups = [slice(0, len(new_lens))]
     else:
@@ -99,12 +103,17 @@ def decode_attention_cpu(
     _refuse(logit_cap, sliding_window, is_cross_attention, sinks)
     if key is not None and value is not None:
         rows = out_cache_loc.long()
-        key_pool[rows] = key.view(-1, *key_pool.shape[1:]).to(key_pool.dtype)
-        value_pool[rows] = value.view(-1, *value_pool.shape[1:]).to(value_pool.dtype)
+        key_pool[rows] = key.view(-1, *key_pool.shape[1:])[: len(rows)].to(key_pool.dtype)
+        value_pool[rows] = value.view(-1, *value_pool.shape[1:])[: len(rows)].to(value_pool.dtype)
+    # Rows behind those of requests are padding: attention DP brings all ranks to one length.
+    output[len(seq_lens) :] = 0.0
+    if not len(seq_lens):
+        return
     slots, positions = _slots(req_to_token, req_pool_indices, int(seq_lens.max()))
     visible = (positions < seq_lens[:, None])[:, None]
-    found = _attend(query[:, None], key_pool[slots], value_pool[slots], visible, scaling)
-    output.copy_(found[:, 0])
+    queries = query[: len(seq_lens), None]
+    found = _attend(queries, key_pool[slots], value_pool[slots], visible, scaling)
+    output[: len(seq_lens)] = found[:, 0]
 
 
 def _slots(req_to_token: Tensor, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
