@@ -1,12 +1,9 @@
 """Is the belief about step times calibrated? Each step is predicted, then learned.
 
-    python benchmarks/step_time_beliefs.py [--policy POLICY] [--runs RUNS.jsonl] [--traces FILE ...]
+    python benchmarks/step_time_beliefs.py [--policy POLICY] [--traces FILE ...]
 
-The belief is that of `policies/step_times.py`. Sources: recorded steps of a real vLLM
-on a CPU; the worlds of `changes.py`, in which `--policy` decides; runs of the judge's
-real engine (`--runs`, a file that `python -m benchmarks.judge.real.against` writes), with 3 % of
-noise and one step in a hundred three times as long. Half-way through such a run the level or the
-price of drafts changes.
+The belief is that of `policies/step_times.py`. Sources: recorded steps of a real vLLM on a CPU, and
+the worlds of `changes.py`, in which `--policy` decides.
 
 Columns: log predictive score per step (Student's t with four degrees of freedom on the logarithm
 of the time; higher is better); share of steps in the 90 % interval; both again for the 50 steps
@@ -20,7 +17,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -34,9 +31,7 @@ from adaptive_spec.sim.fit.sources import traced_steps
 from adaptive_spec.sim.policy_choice import PolicyChoice, parse_policy
 from adaptive_spec.step import Capability, FinishedStep, Level, StepOutcome
 from benchmarks.changes import GPUS, ISSUE, always
-from benchmarks.judge.device import DEVICES, Charge
-from benchmarks.judge.real.runs import RunFile
-from benchmarks.policy_loop import KMAX, NOISE, World, run
+from benchmarks.policy_loop import KMAX, World, run
 
 HERE = Path(__file__).resolve().parent
 TRACE = HERE / "results" / "vllm_cpu-costs.jsonl.gz"
@@ -124,78 +119,6 @@ def recorded(files: Iterable[Path]) -> Iterator[Source]:
         yield Source(file.name, capability, outcomes)
 
 
-def noisy(seconds: float, random: np.random.Generator) -> float:
-    """Return the measured seconds of a step: noise, and an outlier now and then."""
-    outlier = 3.0 if random.random() < 0.01 else 1.0
-    return seconds * outlier * math.exp(NOISE * random.standard_normal())
-
-
-def virtual(file: Path) -> Iterator[Source]:
-    """Runs of the real engine, each with a change half-way."""
-    changes: dict[str, tuple[float, float]] = {  # of all, and of what is over a plain step
-        "level x 2": (2.0, 1.0),
-        "level / 2": (0.5, 1.0),
-        "drafts x 5": (1.0, 5.0),
-    }
-    for place, each in enumerate(RunFile(file)):
-        key = each.key
-        if key.method in ("none", "ngram") or len(each.steps) < 300:
-            continue
-        if not key.arm.startswith("goodput") and key.load != "1-256-1" and place % 6:
-            continue
-        name = key.device or "h100-8b"
-        charge, random = DEVICES[name].charge(key.method), np.random.default_rng(place)
-        change = len(each.steps) // 2
-        what = list(changes)[place % len(changes)]
-        capability = DEVICES[name].capability(Capability(level=Level.FULL, max_draft_tokens=KMAX))
-        outcomes = []
-        for number, work in enumerate(each.steps):
-            seconds = charge.seconds(work)
-            if number >= change:
-                level, drafts = changes[what]
-                plain = plain_seconds(charge, work)
-                seconds = level * (plain + drafts * (seconds - plain))
-            outcomes.append(outcome_of(number, work, noisy(seconds, random)))
-        yield Source(
-            f"{key.method} {key.arm.split(':')[0]} {name} {key.load}: {what}",
-            capability,
-            outcomes,
-            change,
-        )
-
-
-def plain_seconds(charge: Charge, work: Any) -> float:
-    """Return the seconds of the same step without drafts."""
-    copy = type(work)(
-        requests=work.requests,
-        tokens=work.requests,
-        context=work.context,
-        prefill=work.prefill,
-        prefill_context=work.prefill_context,
-        emitted=work.emitted,
-    )
-    return charge.seconds(copy)
-
-
-def outcome_of(step: int, work: Any, seconds: float) -> StepOutcome:
-    """As an adapter would report it; who verified what does not matter to step times."""
-    nobody = np.zeros(0, dtype=np.int64)
-    return StepOutcome(
-        step=step,
-        slots=nobody,
-        verified=nobody,
-        accepted=nobody,
-        emitted=nobody,
-        batch_size=work.requests,
-        batch_tokens=work.tokens,
-        context_tokens=work.context,
-        prefill_tokens=work.prefill,
-        draft_depth=work.passes,
-        ragged=work.least_k < work.most_k,
-        seconds=seconds,
-    )
-
-
 class Recorder:
     """A policy whose finished steps are kept."""
 
@@ -250,7 +173,6 @@ def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--policy", default="goodput", help="NAME or NAME:key=value,...")
-    parser.add_argument("--runs", type=Path, help="runs.jsonl of out/judge_real")
     parser.add_argument("--traces", type=Path, nargs="*", default=[TRACE])
     parser.add_argument("--each", action="store_true", help="print every source")
     given = parser.parse_args()
@@ -259,8 +181,6 @@ def main() -> None:
         "recorded": recorded(given.traces),
         "worlds": worlds(choice),
     }
-    if given.runs:
-        groups["real engine"] = virtual(given.runs)
     print(f"{'':58s}   score covered | 50 steps after a change: the same")
     for name, sources in groups.items():
         found = []

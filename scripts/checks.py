@@ -291,7 +291,6 @@ WITH_ENGINE: dict[str, tuple[Staged, ...]] = {
         ("sglang", lambda run: _sglang_stage(run, "SGLang", "(engine or http) and not long")),
         ("sglang", lambda run: _sglang_stage(run, "SGLang, scripted", "not long", SCRIPTED)),
         ("vllm", lambda run: _vllm_stage(run, "HTTP, statistics", OTHERWISE)),
-        _version("vllm", "0.31.0", "--quick"),
     ),
     "long": (
         ("dev", _long_core),

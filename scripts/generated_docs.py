@@ -17,7 +17,6 @@ from typing import Any
 
 import compatibility
 import msgspec
-import policy_constants
 import validation_tables
 
 from adaptive_spec.adapters.sglang import rules as sglang_rules
@@ -52,7 +51,6 @@ def tables() -> dict[str, dict[str, str]]:
             "tensorrt_llm": compatibility.matrix(tensorrt_llm_versions.VERSIONS),
             "vllm": compatibility.matrix(versions.VERSIONS),
         },
-        "docs/constants.md": {"constants": policy_constants.table()},
         "docs/configuration.md": {"config": config_table(Config)},
         "docs/measured.md": measured,
         "docs/mechanisms.md": real_text.tables(real_text.published()),

@@ -19,18 +19,7 @@ LEFT_OUT = ("V8",)
 def sections() -> dict[str, str]:
     """Every generated table, by the name of its section."""
     tables = json.loads(RECORD.read_text(encoding="utf-8"))
-    return {"verdicts": verdicts(tables), "loads": by_load(tables)}
-
-
-def verdicts(tables: Sequence[dict[str, Any]]) -> str:
-    """Return the demand of each table, and its outcome."""
-    lines = ["| table | subject | demand | result |", "| --- | --- | --- | --- |"]
-    for table in tables:
-        for number, (demand, found, passed) in enumerate(table["checks"]):
-            name, title = (table["table"], table["title"]) if number == 0 else ("", "")
-            mark = "" if passed else "**missed**: "
-            lines.append(f"| {name} | {title} | {demand} | {mark}{found} |")
-    return "\n".join(lines)
+    return {"loads": by_load(tables)}
 
 
 def by_load(tables: Sequence[dict[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """Run the tests marked `every_version` on vLLM versions other than the installed one.
 
-    python scripts/vllm_versions.py VERSION... [--http] [--quick]
+    python scripts/vllm_versions.py VERSION... [--http]
     python scripts/vllm_versions.py VERSION... --only EXPRESSION     # as of pytest -k, with output
 
 Needs the environment `vllm` (`scripts/environments.py vllm`). A version's CPU wheel is unzipped
@@ -84,12 +84,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run tests on other versions of vLLM.")
     parser.add_argument("versions", nargs="+", metavar="VERSION")
     parser.add_argument("--http", action="store_true", help="tests over HTTP, too")
-    parser.add_argument("--quick", action="store_true", help="without the long tests")
     parser.add_argument("--only", metavar="EXPRESSION", help="tests by name, whatever their marks")
     arguments = parser.parse_args()
     markers = "every_version" if arguments.http else "every_version and not http"
-    if arguments.quick:
-        markers += " and not long"
     selected = ("-m", markers)
     if arguments.only:
         selected = ("-s", "-k", arguments.only)

@@ -48,7 +48,7 @@ def tables() -> dict[str, str]:
         "groups": _groups(main),
         "others": _others(main),
         "ablations": _ablations(found),
-        "extra": _cells([c for c in found if c.extra]),
+        "extra": _further([c for c in found if c.extra]),
         "against-real": comparison.table(comparison.published()),
         "sglang": _sglang([cell for cell in everything if cell.engine == SGLANG]),
     }
@@ -66,11 +66,11 @@ def readme_table() -> str:
     for title in ("constant load", "changing traffic", "noisy step times"):
         kinds[title] = [c for c in found if named.get(c.group, "changing traffic") == title]
     rows: list[tuple[str, Callable[[CellFigures], float | None]]] = [
-        ("over the best fixed K, picked with hindsight", lambda c: _over(c, WARM, c.best)),
+        ("over the best fixed K, picked with hindsight", _over_best),
         ("the same, with the plugin's own CPU time charged", _charged),
         ("over K = 3, as many recipes ship", lambda c: _over(c, WARM, "k3")),
         ("over K = 5, likewise", lambda c: _over(c, WARM, "k5")),
-        ("over no speculation", lambda c: _over(c, WARM, NONE)),
+        ("over no speculation", _over_none),
         ("over vLLM's batch-size table, tuned on constant loads", _over_constant),
         ("over SGLang's tiers of batch sizes", lambda c: _over(c, WARM, TIERS)),
         ("first 300 steps from a cold start, over the best fixed K", _cold),
@@ -128,6 +128,14 @@ def _over(cell: CellFigures, arm: str, other: str) -> float | None:
     return mean(ratios) if ratios else None
 
 
+def _over_none(cell: CellFigures) -> float | None:
+    return _over(cell, WARM, NONE)
+
+
+def _over_best(cell: CellFigures) -> float | None:
+    return _over(cell, WARM, cell.best)
+
+
 def _over_constant(cell: CellFigures) -> float | None:
     return _over(cell, WARM, TABLE_CONSTANT)
 
@@ -162,8 +170,8 @@ def parse_title(arm: str) -> str:
 
 def _groups(cells: Sequence[CellFigures]) -> str:
     columns = (
-        ("over none", lambda c: _over(c, WARM, NONE)),
-        ("over the best fixed K", lambda c: _over(c, WARM, c.best)),
+        ("over none", _over_none),
+        ("over the best fixed K", _over_best),
         ("with CPU", _charged),
         ("first 300 steps, cold", _cold),
         ("over a table tuned on the cell", lambda c: _over(c, WARM, TABLE_CELL)),
@@ -180,7 +188,7 @@ def _groups(cells: Sequence[CellFigures]) -> str:
             line.append(_summary(values))
             row.append(_geometric(values) if values else math.nan)
         means.append(row)
-        worst = min(same, key=lambda c: _over(c, WARM, c.best) or math.inf)
+        worst = min(same, key=lambda c: _over_best(c) or math.inf)
         lines.append([*line, worst.name])
     overall = [
         _number(_geometric(known)) if (known := [v for v in column if v == v]) else ""
@@ -189,6 +197,21 @@ def _groups(cells: Sequence[CellFigures]) -> str:
     lines.append(["all groups, equal weight", *overall, ""])
     heads = ["traffic (cells)", *(head for head, _ in columns), "worst cell over the best fixed K"]
     return markdown(heads, lines)
+
+
+def _further(cells: Sequence[CellFigures]) -> str:
+    """A row for each group, with its worst cells over no speculation and over the best fixed K."""
+    lines = []
+    for group in dict.fromkeys(cell.group for cell in cells):
+        same = [cell for cell in cells if cell.group == group]
+        line = [f"{group.removeprefix(f'{LATER}: ')} ({len(same)})"]
+        for ratio in (_over_none, _over_best):
+            known = {cell.name: value for cell in same if (value := ratio(cell)) is not None}
+            line += [_summary(list(known.values())), min(known, key=lambda name: known[name])]
+        cold = [value for cell in same if (value := _cold(cell)) is not None]
+        lines.append([*line, _summary(cold)])
+    heads = ["traffic (cells)", "over none", "worst cell", "over the best fixed K", "worst cell"]
+    return markdown([*heads, "first 300 steps, cold"], lines)
 
 
 def _cells(cells: Sequence[CellFigures]) -> str:
@@ -226,7 +249,7 @@ def _sglang(cells: Sequence[CellFigures]) -> str:
         ("best fixed K: over none", lambda c: _over(c, c.best, NONE)),
         ("over it", lambda c: _over(c, WARM, c.best)),
         ("cold 300", _cold),
-        ("over none", lambda c: _over(c, WARM, NONE)),
+        ("over none", _over_none),
         ("SGLang's rule: over none", lambda c: _over(c, SGLANG_RULE, NONE)),
         ("over it", lambda c: _over(c, WARM, SGLANG_RULE)),
     ]

@@ -13,7 +13,7 @@ drafts); the seconds of a drafter pass of the audit (H100, gsm8k, one request). 
 
 Stated: accepted lengths (each table), prompt and output lengths, step times of the profiles. Of the
 audit on the H100 its scripts and raw files also give the batches, which texts its counters count
-together, and by how much its requests differ (`request_spread`).
+together, and by how much its requests differ.
 """
 
 from __future__ import annotations

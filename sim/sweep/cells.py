@@ -101,8 +101,11 @@ def _group_cells(config: SweepConfig, group: Group, files: Files) -> Iterator[Ce
         _chosen(config.engines().items(), group.engine_variants),
         [load for load in config.load_entries() if _among(load.label, group.loads)],
     )
+    single = config.cells_of(group)
     for (name, acceptance), drafter, hardware, (variant, engine), load in axes:
         if not _wanted(name, acceptance, drafter, hardware, load):
+            continue
+        if single and (name, load.label, hardware, variant) not in single:
             continue
         if acceptance.max_draft_tokens is not None:
             engine = msgspec.structs.replace(engine, max_draft_tokens=acceptance.max_draft_tokens)

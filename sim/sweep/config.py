@@ -98,6 +98,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         policies: names, also those of `policy_lists`.
         acceptance, drafters, hardware, engine_variants, loads: names.
         seeds: some of the sweep's.
+        cells: single cells; each is acceptance and load, and where they are not the sweep's first
+            ones hardware and engine variant.
     """
 
     about: str = ""
@@ -108,6 +110,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     engine_variants: tuple[Text, ...] | None = None
     loads: tuple[Text, ...] | None = None
     seeds: tuple[NonNegative, ...] | None = None
+    cells: tuple[Annotated[tuple[Text, ...], msgspec.Meta(min_length=2, max_length=4)], ...] = ()
 
 
 class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,6 +174,11 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             label for name in group.policies for label in self.policy_lists.get(name, (name,))
         }
         return tuple(label for label in every if label in wanted)
+
+    def cells_of(self, group: Group) -> set[tuple[str, ...]]:
+        """Acceptance, load, hardware and engine variant of a group's single cells."""
+        usual = self.hardware[0], next(iter(self.engines()))
+        return {(*row, *usual[len(row) - 2 :]) for row in group.cells}
 
     def acceptance_sets(self) -> dict[str, AcceptanceSet]:
         """Acceptance sets by name."""
@@ -296,6 +304,14 @@ def _check_names(config: SweepConfig, file: Path) -> None:
     references += [
         (f"groups: {name}", "policies", tuple(set(group.policies or ()) - set(config.policy_lists)))
         for name, group in config.groups.items()
+    ]
+    references += [
+        (f"groups: {name}", axis, (each,))
+        for name, group in config.groups.items()
+        for row in group.cells
+        for axis, each in zip(
+            ("acceptance", "loads", "hardware", "engine_variants"), row, strict=False
+        )
     ]
     references += [
         (f"acceptance: {name}", "drafters", chosen.drafters)

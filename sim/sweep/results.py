@@ -117,10 +117,13 @@ def collect(
 def group_rows(results: SweepResults, group: Group) -> list[Row]:
     """The rows of a group's policies on the group's cells, oracles left out."""
     policies = set(results.config.policies_of(group))
+    single = results.config.cells_of(group)
     return [
         row
         for row in results.rows
         if row.kind == "policy" and row.result.policy in policies and _within(row.cell, group)
+        if not single
+        or (row.cell.acceptance, row.cell.load, row.cell.hardware, row.cell.engine) in single
     ]
 
 

@@ -13,7 +13,6 @@ STAND_INS = (
     (r"(?<=^adaptive-spec advise )", "--tokens 200 --resamplings 2 "),
     (r"--tokens 60000\b", "--tokens 2000"),
     (r"(?<=^adaptive-spec replay\b)(?!.*--(tokens|load))", " --tokens 2000"),
-    (r"\bbenchmarks/results/house_cells\.json\b|\bafter\.json\b", "house_cells.json"),
 )
 """What test_docs.py gives in place of files of the user, and of minutes."""
 
@@ -51,7 +50,7 @@ NOT_EXECUTED = {
     r"adaptive-spec (sweep|report) ": "takes minutes; tests/cli and tests/sim run small sweeps",
     r"adaptive-spec doctor --\w": "reads a source tree of an engine; tests/sglang and "
     "tests/tensorrt_llm check small ones",
-    r"python (-m )?benchmarks[/.](?!house_cells\.py compare)": "measures for minutes to hours, or "
+    r"python (-m )?benchmarks[/.]": "measures for minutes to hours, or "
     "needs the environment of an engine; tests/bench_* run the parts",
 }
 """Reason by pattern of the beginning of a command; test_docs.py executes every other one."""

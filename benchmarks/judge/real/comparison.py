@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from ..device import device
 from ..engines import SGLANG, VLLM, Name
 from ..figures import markdown
 from ..processes import ROOT
@@ -46,17 +45,18 @@ def publish(found: Sequence[Comparison], path: Path) -> None:
 
 
 def table(found: Sequence[Comparison]) -> str:
-    """A row for each cell: errors in per cent by arm."""
+    """A row for each drafter, engine and kind of load: the largest error in per cent by arm."""
     arms = list(dict.fromkeys(each.arm for each in found))
-    heads = ["drafter", "device", "clients", *arms]
+    heads = ["drafter", "lengths", "runs", *arms]
     lines = list[list[str]]()
     cells = dict[tuple[str, ...], list[Comparison]]()
     for each in found:
         title = each.method.replace("_", " ") + ", async" * each.ahead
         title += ", SGLang" * (each.engine == SGLANG)
-        cells.setdefault((title, each.device, each.clients), []).append(each)
-    for (title, name, clients), those in cells.items():
-        same = {each.arm: each.error for each in those}
-        shown = [f"{100 * same[arm]:+.2f} %" if arm in same else "" for arm in arms]
-        lines.append([title, device(name).title, clients, *shown])
+        lengths = "uneven" if "uneven" in each.clients else "equal"
+        cells.setdefault((title, lengths), []).append(each)
+    for (title, lengths), those in cells.items():
+        errors = [[each.error for each in those if each.arm == arm] for arm in arms]
+        shown = [f"{100 * max(each, key=abs):+.2f} %" if each else "" for each in errors]
+        lines.append([title, lengths, str(len(those)), *shown])
     return markdown(heads, lines)

@@ -157,6 +157,20 @@ def test_the_cells_are_those_of_any_group(tmp_path):
     assert found == good | {("poor", "closed:4", 1)}
 
 
+def test_a_group_of_single_cells_has_no_others(tmp_path):
+    text = CONFIG_OF_GROUPS.replace(
+        "engine: {", "engine_variants: {usual: {}, late: {delay: 1}}\nengine: {"
+    )
+    text = (
+        text[: text.index("groups:")]
+        + """groups:
+  few: {cells: [[good, "closed:4"], [poor, "closed:1", h100-llama-8b, late]]}
+"""
+    )
+    found = {(c.name.acceptance, c.name.load, c.name.engine) for c in cells_of(tmp_path, text)}
+    assert found == {("good", "closed:4", "usual"), ("poor", "closed:1", "late")}
+
+
 def test_a_cell_of_several_groups_runs_the_policies_of_all_of_them(tmp_path):
     by_name = {(c.name.acceptance, c.name.load, c.name.seed): c for c in cells_of(tmp_path)}
     fixed = ("off", "static:k=1", "static:k=2")
@@ -178,6 +192,7 @@ def test_each_cell_runs_its_policies_and_the_oracles_once(tmp_path):
     [
         ("policies: [fixed]", "policies: [fixd]", "everything good.*'fixd' is not among"),
         ("acceptance: [good]}", "acceptance: [god]}", "everything good.*'god' is not among"),
+        ("seeds: [1]}", "cells: [[good, closed]]}", "ours.*'closed' is not among `loads`"),
         ("seeds: [1]", "seeds: [7]", "ours.*7 is not among `seeds`"),
         ("fixed: [off, ", "fixed: [of, ", "policy_lists: fixed.*'of' is not among"),
         ('loads: ["closed:4"], seeds', 'load: ["closed:4"], seeds', "load.*keys are about"),
