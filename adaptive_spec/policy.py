@@ -60,6 +60,8 @@ REMOVED = {
     "svip": "vllm_adaptive_verification",
     "tetris": "vllm_adaptive_verification",
     "thompson": "bandit, or goodput",
+    "trtllm_request_gate": "sglang_ema",
+    "trtllm_window_gate": "sglang_ema",
     "ucb": "bandit, or goodput",
     "vllm_dynamic": "turbospec",
 }

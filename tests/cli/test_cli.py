@@ -17,7 +17,7 @@ COMMAND = Path(sys.executable).with_name("adaptive-spec")
 OURS = ["bandit", "goodput", "off", "regression", "static"]
 BASELINES = [
     *("batch_table", "cascade", "nightjar", "sglang_ema", "sglang_throughput"),
-    *("trtllm_request_gate", "trtllm_schedule", "trtllm_window_gate", "turbospec"),
+    *("trtllm_schedule", "turbospec"),
     *("vllm_adaptive_verification",),
 ]
 POLICIES = sorted(OURS + BASELINES)

@@ -15,9 +15,7 @@ from tests.refused import refused
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "batch_table": {"table": [[1, 2, 4], [3, 8, 1]]},
-    "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
     "trtllm_schedule": {"schedule": [[3, 4], [8, 1]]},
-    "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
 }
 OURS = set(available_policies())
 EVERY_POLICY = [

@@ -1,8 +1,8 @@
 """Step times for baselines that profile the engine before they serve.
 
 With a cost profile the times are known from the start. Otherwise they are learned from running
-steps (`fitted_step_times`), and upstream's start-up measurements happen when a load first
-occurs: `unmeasured` returns the next K to run for some steps.
+steps, by the belief of `adaptive_spec.policies.step_times`, and upstream's start-up measurements
+happen when a load first occurs: `unmeasured` returns the next K to run for some steps.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from adaptive_spec.policies.cost_profile import load_profile
+from adaptive_spec.policies.optional.profile_prior import prior_of_profile
+from adaptive_spec.policies.step_times import StepTimes
 from adaptive_spec.policy_helpers import load_bin
-from adaptive_spec.sim.baselines.parts.fitted_step_times import FittedStepTimes
 from adaptive_spec.step import Capability, FloatArray, StepContext, StepOutcome
 
 _ATTEMPTS = 12
@@ -36,19 +37,21 @@ class StartUpProfile:
     def __init__(self, path: str | None) -> None:
         self.profile = None if path is None else load_profile(path)
         self._capability: Capability | None = None
-        self._cost: FittedStepTimes | None = None
+        self._cost: StepTimes | None = None
         self._untimed = UntimedDepths(_ATTEMPTS)
 
     def start(self, capability: Capability) -> None:
         """Set the engine's capability before the first plan. Further calls do nothing."""
         if self._capability is None:
             self._capability = capability
-            self._cost = FittedStepTimes(capability, self.profile)
+            self._cost = StepTimes(capability)
+            if self.profile is not None:
+                self._cost.restore(prior_of_profile(self.profile, self._cost, capability))
 
     @property
     def ready(self) -> bool:
         """Return whether the model can predict step times."""
-        return self._cost is not None and self._cost.ready
+        return self._cost is not None and self._cost.scale > 0.0
 
     def unmeasured(self, context: StepContext, room: float = _ROOM) -> int | None:
         """Return the next K to run to measure this load; None if its step times are known.
@@ -82,29 +85,30 @@ class StartUpProfile:
         """
         assert self._cost is not None
         assert self._capability is not None
-        verify = self._cost.verify_seconds(batch_size, context_tokens, 0)[::batch_size]
-        draft = self._cost.draft_seconds(batch_size)
+        verify, draft = self._cost.curves(batch_size, context_tokens, scale=self._cost.scale)
         if not self._capability.steers_depth:
             draft[1:] = draft[-1]
         if off_without_drafter:
             draft[0] = 0.0
-        seconds: FloatArray = verify + draft
+        seconds: FloatArray = verify[::batch_size] + draft
         return seconds
 
     def full_draft_seconds(self, context: StepContext) -> FloatArray:
         """Return [B * Kmax + 1] non-decreasing seconds by verified drafts, drafting to Kmax."""
         assert self._cost is not None
-        verify = self._cost.verify_seconds(
-            context.batch_size, int(context.context_tokens.sum()), context.prefill_tokens
+        verify, draft = self._cost.curves(
+            context.batch_size,
+            int(context.context_tokens.sum()),
+            scale=self._cost.scale,
+            besides=self._cost.prompt_seconds(context.prefill_tokens),
         )
-        drafting = self._cost.draft_seconds(context.batch_size)[-1]
-        seconds: FloatArray = np.maximum.accumulate(verify) + drafting
+        seconds: FloatArray = np.maximum.accumulate(verify) + draft[-1]
         return seconds
 
     def record(self, outcome: StepOutcome) -> None:
         """Learn a step's measured duration."""
         if self._cost is not None:
-            self._cost.learn_step_time(outcome)
+            self._cost.learn(outcome, cold=False)
 
 
 class UntimedDepths:
@@ -119,18 +123,18 @@ class UntimedDepths:
     def __init__(self, attempts: int) -> None:
         self._most = attempts
         self._offered: dict[tuple[int, int], int] = {}
-        self._changes = 0
+        self._jumped = False
 
     def offer(
         self,
-        cost: FittedStepTimes,
+        cost: StepTimes,
         context: StepContext,
         worthwhile: Callable[[int], bool] | None = None,
     ) -> int | None:
         """The K to run, among those `worthwhile`; None if there is none."""
-        if self._changes != cost.changes:
-            self._changes = cost.changes
+        if cost.jumped and not self._jumped:
             self._offered.clear()
+        self._jumped = cost.jumped
         load = load_bin(context.batch_size)
 
         def left(k: int) -> bool:
@@ -144,7 +148,7 @@ class UntimedDepths:
 
 
 def most_unsure(
-    cost: FittedStepTimes, context: StepContext, worthwhile: Callable[[int], bool] = lambda k: True
+    cost: StepTimes, context: StepContext, worthwhile: Callable[[int], bool] = lambda k: True
 ) -> int | None:
     """The K to run so that step times become known; None if all are, within `UNSURE`.
 
@@ -158,17 +162,21 @@ def most_unsure(
     """
     capability, possible = context.capability, context.draft_possible
     ks = list(capability.uniform_values)
-    if not cost.ready:
+    if not cost.scale:
         return next((k for k in ks if worthwhile(k)), None)
-    covariance, noise = cost.covariance(
+    drafts = np.array([np.minimum(possible, k).sum() for k in ks])
+    depths = ks if capability.steers_depth else [capability.max_draft_tokens] * len(ks)
+    rows = cost.rows(
         context.batch_size,
+        cost.tokens(context.batch_size, drafts),
         int(context.context_tokens.sum()),
-        [int(np.minimum(possible, k).sum()) for k in ks],
-        [k if capability.steers_depth else capability.max_draft_tokens for k in ks],
+        cost.passes[depths],
     )
+    rows /= np.maximum(rows @ cost.coefficients, 1e-3)[:, None]
+    covariance = rows @ cost.covariance @ rows.T
     relative = covariance - covariance.mean(axis=0)
     unknown = np.diag(relative) - relative.mean(axis=1)
-    told = (relative**2).sum(axis=0) / (np.diag(covariance) + noise)
+    told = (relative**2).sum(axis=0) / (np.diag(covariance) + cost.noise)
     asked = [n for n, k in enumerate(ks) if worthwhile(k)]
     if not asked or max(unknown[asked]) <= UNSURE**2:
         return None

@@ -15,9 +15,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "batch_table": {"table": [[1, 2, 2], [3, 8, 1]]},
     # It tries nothing and learns little: what drafts cost, and are worth, it must know.
     "regression": {"model": str(Path(__file__).with_name("believes_confidence.json"))},
-    "trtllm_request_gate": {"acceptance_window": 5, "acceptance_length_threshold": 0.5},
     "trtllm_schedule": {"schedule": [[3, 2], [8, 1]]},
-    "trtllm_window_gate": {"acceptance_rate_window_size": 20, "acceptance_rate_threshold": 0.3},
 }
 LIVE = frozenset({"goodput", "regression", "vllm_adaptive_verification"})
 """Those whose K follows what the drafter says of the round at hand."""

@@ -17,8 +17,6 @@ from tests.sim.baselines.baseline_support import (
     stays_causal,
 )
 
-WINDOW = {"acceptance_rate_window_size": 3, "acceptance_rate_threshold": 0.5}
-REQUESTS = {"acceptance_window": 3, "acceptance_length_threshold": 1.0}
 QUICK = {"trial_steps": 2, "hold_steps": 6, "baseline_period": 1000}
 EAGLE: dict[str, Any] = {"drafter": "eagle", "auc": None, "tokens": 12_000}
 
@@ -27,8 +25,6 @@ EAGLE: dict[str, Any] = {"drafter": "eagle", "auc": None, "tokens": 12_000}
     ("name", "options"),
     [
         ("cascade", QUICK),
-        ("trtllm_window_gate", {**WINDOW, "schedule": [[2, 5], [3, 1]]}),
-        ("trtllm_request_gate", {**REQUESTS, "k": 3}),
         ("trtllm_schedule", {"schedule": [[3, 5], [4, 2]]}),
     ],
 )
@@ -95,11 +91,6 @@ def test_nightjar_drafts_deeper_with_a_good_drafter_than_with_a_dead_one() -> No
         ("sglang_throughput", {"candidates": []}, "ascend"),
         ("sglang_throughput", {"candidates": [[8, [1]], [1, [3]]]}, "ascend"),
         ("sglang_throughput", {"profiled_batch_sizes": [4, 1]}, "ascend"),
-        ("trtllm_window_gate", {}, "acceptance_rate_window_size"),
-        ("trtllm_window_gate", {**WINDOW, "acceptance_rate_threshold": 1.5}, "<= 1"),
-        ("trtllm_window_gate", {**WINDOW, "acceptance_rate_window_size": 0}, ">= 1"),
-        ("trtllm_window_gate", {**WINDOW, "k": 3, "schedule": [[4, 4]]}, "not both"),
-        ("trtllm_request_gate", {**REQUESTS, "acceptance_length_threshold": -1}, ">= 0"),
         ("trtllm_schedule", {"schedule": []}, "empty"),
         ("trtllm_schedule", {"schedule": [[8, 2], [4, 4]]}, "does not ascend"),
         ("trtllm_schedule", {"schedule": [[4, -1]]}, "negative"),
