@@ -22,7 +22,7 @@ def build_model(folder: Path) -> None:
 
     Raises DemoError if that fails.
     """
-    command = [sys.executable, "-m", "benchmarks.real_model.build", str(folder), "--unchecked"]
+    command = [sys.executable, "-m", "benchmarks.real_model.build", str(folder)]
     root = Path(__file__).resolve().parents[1]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -48,6 +48,12 @@ UNKNOWN = "not judged"
 GPUS = ("hopper", "blackwell")
 OTHER_VERSION = "0.33.0"
 K_PER_REQUEST = "K per request"
+SHORT = {
+    "K per request, and draft depth": "K, depth",
+    "K per request; the draft depth stays Kmax": "K",
+    K_PER_REQUEST: "K",
+}
+"""Words of the doctor as the page has them."""
 INTRODUCTION = """\
 # Recipes
 
@@ -60,11 +66,12 @@ one K per batch.
 
 {summary}
 
-The columns of GPUs say what full CUDA graphs leave of it there with vLLM's default settings: K per
-request where the decode graphs of all attention backends replay batches whose K differ, else one K
-per batch, with the backend that refuses. Which backends these are is by table
-(`scripts/recipes.yaml`); what each replays is read in the text of its metadata builder in vLLM's
-wheels (`scripts/graph_builders.py`). Nothing was run on a GPU.
+**K**: K per request at a fixed draft depth; **K, depth**: K per request and draft depth. The
+columns of GPUs say what full CUDA graphs leave of it there with vLLM's default settings: **K**
+where the decode graphs of all attention backends replay batches whose K differ, else one K per
+batch, and the backend that refuses. Which backends these are is by table
+(`scripts/recipes.yaml`); what each replays is read in its metadata builder in vLLM's wheels
+(`scripts/graph_builders.py`). Nothing was run on a GPU.
 
 | recipe | method, K | what is steered | {columns} |
 | --- | --- | --- | {rules} |
@@ -244,7 +251,7 @@ def page(version: str, rows: dict[str, list[dict[str, Any]]]) -> str:
         for row in some:
             cells = [name, f"{row['method']}, {row['k']}", row["steered"]]
             cells += [_in_graphs(row, *column) for column in columns]
-            lines.append("| " + " | ".join(cells) + " |")
+            lines.append("| " + " | ".join(map(_short, cells)) + " |")
     total = len(rows)
     counted = "; ".join(
         f"vLLM {each}: "
@@ -264,6 +271,12 @@ def page(version: str, rows: dict[str, list[dict[str, Any]]]) -> str:
 
 def _in_graphs(row: dict[str, Any], version: str, gpu: str) -> str:
     return str(row.get("graphs", {}).get(version, {}).get(gpu, ""))
+
+
+def _short(cell: str) -> str:
+    for long, short in SHORT.items():
+        cell = cell.replace(long, short)
+    return cell.removeprefix("one K: ")
 
 
 def _is_steered(answer: str) -> bool:

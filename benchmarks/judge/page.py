@@ -217,7 +217,7 @@ def _further(cells: Sequence[CellFigures]) -> str:
 def _cells(cells: Sequence[CellFigures]) -> str:
     arrivals = any(cell.measure == "tpot" for cell in cells)
     heads = ["cell", "best fixed K: over none", "over it", "spread", "with CPU", "cold 300"]
-    heads += ["over none", "table", "constant", "tiers", "measuring", "OFF-cold"]
+    heads += ["over none", "table", "constant", "tiers"]
     heads += ["first token"] if arrivals else []
     lines = []
     for cell in cells:
@@ -233,8 +233,6 @@ def _cells(cells: Sequence[CellFigures]) -> str:
             _number(_charged(cell)),
             _number(_cold(cell)),
             *(_number(_over(cell, WARM, a)) for a in (NONE, TABLE_CELL, TABLE_CONSTANT, TIERS)),
-            f"{100 * cell.arms[WARM].measuring:.0f} %",
-            f"{100 * cell.arms[WARM].off_cold:.0f} %",
         ]
         if arrivals:
             mine, theirs = cell.arms[WARM].first_token, cell.arms[cell.best].first_token
@@ -259,11 +257,11 @@ def _sglang(cells: Sequence[CellFigures]) -> str:
         for column, value in zip(columns, values, strict=True):
             column += [] if value is None else [value]
         first, *rest = map(_number, values)
-        measuring = f"{100 * cell.arms[WARM].measuring:.0f} %" if WARM in cell.arms else ""
-        lines.append([cell.name, f"{cell.best[1:]}: {first}", *rest, measuring])
-    lines.append(["mean", *(_number(_geometric(c)) if c else "" for c in columns), ""])
-    lines.append(["worst", *(_number(min(c, default=None)) for c in columns), ""])
-    heads = ["cell", *(head for head, _ in ratios), "measuring"]
+        name = cell.name.removeprefix(f"{SGLANG} ")
+        lines.append([name, f"{cell.best[1:]}: {first}", *rest])
+    lines.append(["mean", *(_number(_geometric(c)) if c else "" for c in columns)])
+    lines.append(["worst", *(_number(min(c, default=None)) for c in columns)])
+    heads = ["cell", *(head for head, _ in ratios)]
     return markdown(heads, lines) if cells else "Not run."
 
 
