@@ -101,10 +101,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             (`adaptive_spec.operation.run_time_switch`); vLLM and SGLang.
         state_directory: folder that keeps the learned state for the next start of a server with the
             same model, drafter, hardware and versions; without a folder, every start learns from
-            scratch. vLLM and SGLang.
+            scratch.
         state: folder or fsspec URL (``s3://bucket/folder``) that replicas share: each writes what
             it has learned, and a new one starts from what those of the same model and drafter have
-            written. In place of `state_directory`. vLLM and SGLang.
+            written. In place of `state_directory`.
         varlen_graphs: capture decode graphs in which each request has its own K, where vLLM and its
             attention backends can; false: one K per batch wherever full graphs are captured.
         allow_untested: run on a version of the engine that is outside of the tested range

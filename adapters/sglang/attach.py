@@ -14,7 +14,7 @@ from adaptive_spec.adapters.sglang.agreement import Agreement
 from adaptive_spec.adapters.sglang.capability import detect, drafts_are_sampled
 from adaptive_spec.adapters.sglang.confidence import ConfidenceTap
 from adaptive_spec.adapters.sglang.housekeeping import OverridesTrim, quieten
-from adaptive_spec.adapters.sglang.identity import identity
+from adaptive_spec.adapters.sglang.identity import identity_of
 from adaptive_spec.adapters.sglang.rules import attention_dp
 from adaptive_spec.adapters.sglang.settings import Settings, Source
 from adaptive_spec.adapters.sglang.steered_params import SteeredParams
@@ -127,7 +127,7 @@ def _build(
             settings.config,
             LOG,
             missing=source.missing,
-            identity=identity(scheduler, support),
+            identity=lambda: identity_of(scheduler),
         )
     driver = StepDriver(
         scheduler,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import atexit
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from adaptive_spec.adapters.tensorrt_llm.agreement import Agreement
 from adaptive_spec.adapters.tensorrt_llm.capability import detect
@@ -39,7 +42,10 @@ def attach(
         if agreement.speaks:
             LOG.warning("adaptive_spec: nothing is switched on: %s", support.inert)
         return None
-    controller = controller_for(support, switch.config, LOG)
+    config = switch.config
+    if not agreement.decides:  # it learns nothing
+        config = msgspec.structs.replace(config, state=None, state_directory=None)
+    controller = controller_for(support, config, LOG, identity=lambda: identity_of(executor))
     if agreement.speaks:
         remarks = ["source-checked, never executed by us on a GPU", *mistaken_names({})]
         largest = int(executor.max_batch_size)
@@ -68,6 +74,31 @@ def attach(
     # and with it GPU memory, to the end of the process.
     atexit.register(controller.close)
     return driver
+
+
+def identity_of(executor: Any) -> dict[str, object]:
+    """Return the server and model that learned state belongs to.
+
+    Args:
+        executor: upstream's PyExecutor, built.
+    """
+    import tensorrt_llm
+
+    arguments, speculation = executor.model_engine.llm_args, executor.model_engine.spec_config
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # imported by upstream
+    return {
+        "engine": f"tensorrt_llm {tensorrt_llm.__version__}",
+        "device": cuda.get_device_name() if cuda is not None and cuda.is_available() else "cpu",
+        "model": arguments.model,
+        "revision": getattr(arguments, "revision", None),
+        "dtype": getattr(arguments, "dtype", None),
+        "quantization": getattr(getattr(arguments, "quant_config", None), "quant_algo", None),
+        "drafter": getattr(speculation, "speculative_model", None),
+        "graphs": getattr(arguments, "cuda_graph_config", None) is not None,
+        "asynchronous": not executor.disable_overlap_scheduler,
+        "tensor_parallel": getattr(executor.dist, "tp_size", 1),
+        "data_parallel": bool(executor.enable_attention_dp),
+    }
 
 
 class _Forward(logging.Handler):

@@ -9,9 +9,6 @@ import logging
 from typing import Any
 from weakref import WeakSet
 
-import msgspec
-
-import adaptive_spec
 from adaptive_spec.adapters.vllm import control, drafter_state, graph_ladder, varlen_graphs
 from adaptive_spec.adapters.vllm.capability import (
     Support,
@@ -25,7 +22,6 @@ from adaptive_spec.adapters.vllm.steps import StepDriver
 from adaptive_spec.config import Config
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.engines import support
-from adaptive_spec.step import Capability
 
 ATTRIBUTE = "adaptive_spec"
 """Name under which the gate leaves our configuration on `SchedulerConfig`."""
@@ -117,9 +113,8 @@ def attach(scheduler: Any) -> StepDriver:
     config: Config = getattr(vllm_config.scheduler_config, ATTRIBUTE)
     graph_ladder.give_back_schedule(scheduler)
     found = detect(vllm_config)
-    identity = _identity(vllm_config, found)
     controller = support.controller_for(
-        found, config, LOG, missing=found.missing, identity=identity
+        found, config, LOG, missing=found.missing, identity=lambda: identity_of(vllm_config)
     )
     control.install()
     if controller.capability.cold_off:
@@ -156,15 +151,6 @@ def _second_source(
         return None, f"no ({error})"
 
 
-def _identity(vllm_config: Any, found: Support) -> dict[str, str] | None:
-    """Return the server and model that learned state belongs to; None if vLLM hides them."""
-    try:
-        return identity_of(vllm_config, found.capability)
-    except Exception as error:
-        LOG.warning("adaptive_spec: no identity: %s: %s", type(error).__name__, error)
-        return None
-
-
 def start_line(
     controller: Controller, found: Support, advice: str = "", second_source: str = ""
 ) -> str:
@@ -181,23 +167,21 @@ def start_line(
     )
 
 
-def identity_of(vllm_config: Any, capability: Capability | None) -> dict[str, str]:
-    """Names and values, for `adaptive_spec.operation.saved_state`. Read in EngineCore."""
+def identity_of(vllm_config: Any) -> dict[str, object]:
+    """Return the server and model that learned state belongs to. Read in EngineCore."""
     import vllm
     from vllm.platforms import current_platform
 
     model, speculation = vllm_config.model_config, vllm_config.speculative_config
     parallel, scheduling = vllm_config.parallel_config, vllm_config.scheduler_config
     drafter = speculation.draft_model_config
-    found = {
+    return {
         "engine": f"vllm {vllm.__version__}",
-        "adaptive_spec": adaptive_spec.__version__,
         "device": current_platform.get_device_name(),
         "model": model.model,
         "revision": model.revision,
         "dtype": model.dtype,
         "quantization": model.quantization,
-        "method": speculation.method,
         "drafter": getattr(drafter, "model", None),
         "drafter_revision": getattr(drafter, "revision", None),
         "drafts": getattr(speculation, "draft_sample_method", None),
@@ -207,6 +191,4 @@ def identity_of(vllm_config: Any, capability: Capability | None) -> dict[str, st
         "tensor_parallel": parallel.tensor_parallel_size,
         "pipeline_parallel": parallel.pipeline_parallel_size,
         "data_parallel": parallel.data_parallel_size,
-        "capability": msgspec.json.encode(capability).decode(),
     }
-    return {name: str(value) for name, value in found.items()}

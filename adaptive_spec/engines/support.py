@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+import adaptive_spec
 from adaptive_spec.config import Config
 from adaptive_spec.controller.controller import Controller
 from adaptive_spec.operation.output_file import unwritable
@@ -39,7 +40,7 @@ def controller_for(
     logger: logging.Logger,
     *,
     missing: Mapping[str, str] | None = None,
-    identity: Mapping[str, str] | None = None,
+    identity: Callable[[], Mapping[str, object]] | None = None,
 ) -> Controller:
     """Build the controller that a configuration asks for, as far as the engine's setup allows.
 
@@ -48,7 +49,8 @@ def controller_for(
         config: of the operator.
         logger: of the engine.
         missing: see `Controller`.
-        identity: see `Controller`.
+        identity: reads the server and model that learned state belongs to; None: no state is
+            saved. What it raises is logged, and no state is saved.
 
     Raises PolicyError or ConfigError, one line, for the operator.
     """
@@ -60,9 +62,26 @@ def controller_for(
         support.capability,
         only_watch=", ".join(support.shadow),
         missing=missing,
-        identity=identity,
+        identity=None if identity is None else _identity(identity, support, logger),
         logger=logger,
     )
+
+
+def _identity(
+    read: Callable[[], Mapping[str, object]], support: Support, logger: logging.Logger
+) -> dict[str, str] | None:
+    """Return the names and values that learned state belongs to; None if the engine hides them."""
+    try:
+        found = {
+            **read(),
+            "adaptive_spec": adaptive_spec.__version__,
+            "method": support.method,
+            "capability": msgspec.json.encode(support.capability).decode(),
+        }
+        return {name: str(value) for name, value in found.items()}
+    except Exception as error:  # no state is no reason not to steer
+        logger.warning("adaptive_spec: no identity: %s: %s", type(error).__name__, error)
+        return None
 
 
 def start_line(

@@ -40,7 +40,7 @@ class Engine:
         self.batch_size = max_batch_size
         self.is_spec_decode = self.enable_spec_decode = True
         self.max_draft_len = self.max_total_draft_tokens = self.runtime_draft_len = kmax
-        self.llm_args = SimpleNamespace(max_num_tokens=8192)
+        self.llm_args = SimpleNamespace(max_num_tokens=8192, model="target")
         self.log: list[tuple[int, int, bool | None]] = []
         self.truth: list[dict[str, tuple[int, int]]] = []
         self.fail_at: set[int] = set()
