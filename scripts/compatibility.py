@@ -122,9 +122,12 @@ def cell(table: VersionTable, row: KnownVersion, method: str) -> str:
 
 
 def matrix(table: VersionTable) -> str:
-    """The lines of an engine as a table."""
-    head = ("version", "route", *METHODS[table.engine])
-    body = [(line.version, line.route, *line.cells) for line in lines(table)]
+    """The lines of an engine as a table; versions that are alike share one."""
+    head = ("versions", "route", *METHODS[table.engine])
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for line in lines(table):
+        alike.setdefault((line.route, *line.cells), []).append(line.version)
+    body = [(", ".join(names), *cells) for cells, names in alike.items()]
     return _markdown([head, ("---",) * len(head), *body])
 
 

@@ -96,11 +96,12 @@ def config_table(struct: type[msgspec.Struct], prefix: str = "") -> str:
 
 
 def feature_table() -> str:
-    """Which versions of vLLM lack each feature."""
+    """The features that some version of vLLM lacks."""
     lines = ["| feature | missing in vLLM |", "| --- | --- |"]
     for feature in facts.FACTS:
         without = dict.fromkeys(r.version for r in versions.VERSIONS.rows if feature in r.lacks)
-        lines.append(f"| {feature} | {', '.join(without) or 'none of the table'} |")
+        if without:
+            lines.append(f"| {feature} | {', '.join(without)} |")
     return "\n".join(lines)
 
 

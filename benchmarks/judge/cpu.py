@@ -1,12 +1,16 @@
 """CPU time of the plugin in a step, measured once and committed: `cpu.json`.
 
-    python -m benchmarks.judge.cpu        # two minutes on an idle core; renews cpu.json
+    python -m benchmarks.judge.cpu          # two minutes on an idle core; renews cpu.json
+    python -m benchmarks.judge.cpu sglang   # in SGLang's environment: prints a table
 
 Measured in the scripted engine, by number of requests: what the device waits for (`waits`: the
 hooks between a step's results and the next launch), and all of the engine core's thread (`core`:
 vLLM's scheduler and the plugin, without the script). With synchronous scheduling a step is longer
 by `waits`. With asynchronous scheduling the device waits only where `core` takes longer than its
 step.
+
+On SGLang's scheduler, its plain loop and EAGLE: a turn of the loop without the script, what of ours
+delays the next launch, and what runs in all, in part while the device works.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from .rows import SIZES, Row
 
 FILE = Path(__file__).with_name("cpu.json")
 MEASURED = 1, 16, 64, 256, 512
+SGLANG_MEASURED = 1, 16, 64
 STEPS = 150
 _WAITED_FOR = tuple(name for name in SCHEDULER_SIDE if not name.endswith((".think", ".freed")))
 _SCRIPT = "benchmarks.judge.vllm_worker:Script.execute"
@@ -128,6 +133,39 @@ def _measured(engine: Any, played: Any, clients: int) -> tuple[float, float]:
     return round(float(np.percentile(waits, 25)), 7), round(float(np.percentile(core, 25)), 7)
 
 
+def sglang_rows() -> list[list[str]]:
+    """Run SGLang's scheduler with `goodput` and time it, a row for each number of requests."""
+    from .device import device
+    from .engines import SGLANG, EngineKind
+    from .records import lines
+    from .scripted_sglang import ScriptedSglang
+
+    driver = "adaptive_spec.adapters.sglang.steps:StepDriver."
+    ours = [driver + name for name in ("before_run", "read", "applied", "think")]
+    script = [f"benchmarks.judge.scripted_sglang:Script.{name}" for name in ("prompts", "decode")]
+    engine = ScriptedSglang(EngineKind("eagle", 7, engine=SGLANG))
+    engine.use(parse_arm("goodput"), device("h100-8b"))
+    played, rows, alive = lines("hazard:0.7", "eagle", 7), [], 0
+    for clients in SGLANG_MEASURED:
+        for number in range(alive, clients):
+            engine.submit(f"m{number}", 64, 8 * STEPS * len(SGLANG_MEASURED), played, number * 97)
+        alive = clients
+        steps: list[tuple[float, float, float]] = []
+        with Stopwatch(processor=False).watching([*ours, *script]) as watch:
+            for _ in range(STEPS):
+                watch.seconds.clear()
+                began = time.perf_counter()
+                engine.step()
+                spent = time.perf_counter() - began
+                mine = sum(s for name, s in watch.seconds.items() if name.startswith("Step"))
+                scripted = watch.seconds["Script.prompts"] + watch.seconds["Script.decode"]
+                waited = mine - watch.seconds["StepDriver.think"]
+                steps.append((spent - scripted - mine, waited, mine))
+        times = np.percentile(steps[STEPS // 3 :], 25, axis=0)
+        rows.append([str(clients), *(f"{1e3 * each:.2f} ms" for each in times)])
+    return rows
+
+
 def _aborted() -> Any:
     from vllm.v1.request import RequestStatus
 
@@ -136,6 +174,15 @@ def _aborted() -> Any:
 
 def main() -> int:
     """Measure, and write the table."""
+    if sys.argv[1:] == ["sglang"]:
+        from . import setup
+        from .figures import markdown
+        from .processes import begin_anew
+
+        begin_anew("benchmarks.judge.cpu", setup.environment(setup.SGLANG))
+        heads = ["requests", "SGLang's loop", "ours, before a launch", "all of ours"]
+        print(markdown(heads, sglang_rows()), flush=True)
+        os._exit(0)  # SGLang's threads would keep the process
     from .scripted_vllm import ENVIRONMENT
 
     os.environ.update(ENVIRONMENT)
