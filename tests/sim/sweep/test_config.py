@@ -158,17 +158,19 @@ def test_the_cells_are_those_of_any_group(tmp_path):
 
 
 def test_a_group_of_single_cells_has_no_others(tmp_path):
-    text = CONFIG_OF_GROUPS.replace(
-        "engine: {", "engine_variants: {usual: {}, late: {delay: 1}}\nengine: {"
-    )
+    text = CONFIG_OF_GROUPS.replace("[h100-llama-8b]", "[h100-llama-8b, a100-llama-8b]")
+    text = text.replace("engine: {", "engine_variants: {usual: {}, late: {delay: 1}}\nengine: {")
     text = (
         text[: text.index("groups:")]
         + """groups:
-  few: {cells: [[good, "closed:4"], [poor, "closed:1", h100-llama-8b, late]]}
+  few: {cells: [[good, "closed:4"], [poor, "closed:1", a100-llama-8b, late]]}
 """
     )
-    found = {(c.name.acceptance, c.name.load, c.name.engine) for c in cells_of(tmp_path, text)}
-    assert found == {("good", "closed:4", "usual"), ("poor", "closed:1", "late")}
+    names = [cell.name for cell in cells_of(tmp_path, text)]
+    assert {(n.acceptance, n.load, n.hardware, n.engine) for n in names} == {
+        ("good", "closed:4", "h100-llama-8b", "usual"),
+        ("poor", "closed:1", "a100-llama-8b", "late"),
+    }
 
 
 def test_a_cell_of_several_groups_runs_the_policies_of_all_of_them(tmp_path):
