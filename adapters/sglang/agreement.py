@@ -3,7 +3,8 @@
 Every rank of a tensor-parallel group runs its own scheduler loop. Ranks that run different K wait
 for each other for ever, and clocks differ between ranks. So they agree, over the group's CPU (gloo)
 backend: where all of them serve the same requests, rank 0 decides and the others are told; with
-attention DP the first rank of each replica decides for its own requests, and the largest K runs.
+attention DP the first rank of each replica proposes for its own requests, and the largest proposal
+counts.
 
 Every rank takes part in every decode step, whatever went wrong on it: a rank without a decision
 proposes SGLang's own schedule, which every rank computes alike. So before the first step all ranks
@@ -97,7 +98,7 @@ class Agreement:
     def settle(self, proposal: int) -> int:
         """Return what all ranks run; a collective that each rank calls once per decode step.
 
-        Rank 0's proposal; the largest with replicas, whose ranks without requests propose K = 0.
+        Rank 0's proposal; with replicas the largest of all ranks.
         """
         if self.size == 1:
             return proposal

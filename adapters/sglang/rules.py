@@ -165,8 +165,9 @@ RULES: tuple[Rule[Setup], ...] = (
     Rule(
         "attention DP: EAGLE, EAGLE3 (NEXTN), trees too",
         SUPPORTED,
-        "each replica decides for its own requests and the largest K runs on all, agreed by an "
-        "all-reduce in each step; without --speculative-adaptive, which SGLang refuses there",
+        "each replica plans for its own requests, and the K of the one with the most runs on all, "
+        "agreed by an all-reduce in each step; without --speculative-adaptive, which SGLang "
+        "refuses there",
         "adapter/test_ranks.py, engine/test_attention_dp.py",
     ),
     Rule(

@@ -128,6 +128,8 @@ class PlannedAhead(NamedTuple):
 
 _LOG = logging.getLogger("sglang.adaptive_spec")
 
+_MOST_K = 1 << 16
+"""Above every K: a replica's proposal is its number of requests times this, and K."""
 _SWEEP_ABOVE = 64
 """Requests that may be remembered beside twice those that were left after the last sweep."""
 
@@ -223,11 +225,14 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
         proposal = self._propose(batch) if self._decoding else 0
         if proposal is None:
             proposal = OWN_SCHEDULE
-        if self._replicas and proposal < 0:
-            proposal = self._own_k(size)  # a number that others' wishes can be compared with
+        if self._replicas:
+            # The replica with the most requests makes the step as long as it is: its K comes first.
+            proposal = _MOST_K * size + (proposal if proposal >= 0 else self._own_k(size))
         k = self.settle(proposal)
         if k is None:
             return
+        if self._replicas:
+            k %= _MOST_K
         self._watching = k == WATCHING
         if k in self._ladder:
             self._decided = (size, k)

@@ -1,6 +1,6 @@
 """Two processes over gloo: one decision for more than 1,000 steps; no start without the other.
 
-As replicas of attention DP: the larger of two decisions, also beside one without requests.
+As replicas of attention DP: the larger of two proposals.
 """
 
 from typing import Any
@@ -119,7 +119,7 @@ def wish(rank: int, port: int, answers: Any) -> None:
     leave_group()
 
 
-def test_replicas_run_the_larger_k() -> None:
+def test_replicas_read_the_larger_proposal() -> None:
     told = [max(wishes) for wishes in WISHES]
     assert in_two_processes(wish, free_port()) == [(0, True, True, told), (1, True, True, told)]
 

@@ -1,7 +1,7 @@
 """Attention DP: two replicas with requests of their own run the same K at every step.
 
-Each has a policy that draws another K at every step, and the largest runs. Many steps find one
-replica without requests, which takes part in the passes of the other.
+Each has a policy that draws another K at every step; that of the one with more requests runs. Many
+steps find one replica without requests, which takes part in the passes of the other.
 """
 
 from pathlib import Path
@@ -46,7 +46,7 @@ def plain(shelf: Any, target: str) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("drafts", [{}, TREE], ids=["chain", "tree"])
-def test_replicas_run_the_largest_k_and_the_text_stays(
+def test_replicas_run_one_k_and_the_text_stays(
     plain: dict[str, list[int]],
     shelf: Any,
     target: str,
