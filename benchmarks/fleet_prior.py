@@ -1,14 +1,14 @@
 """A replica that starts with what four others have learned, on the judge's modelled clock.
 
-    python -m benchmarks.fleet_prior run --seeds 1-3 --out rows.jsonl     # in vLLM's environment
+    python -m benchmarks.fleet_prior run --out rows.jsonl     # in vLLM's environment
     python -m benchmarks.fleet_prior table rows.jsonl
 
 Four replicas serve a cell's load with other seeds, a fifth of their requests with other text, and
 leave their objects in a folder. A replica then serves the load again and again: cold, once more
-with what it has learned (warm), from its own saved state (restarted), from the folder (fleet), and
-from a folder of four replicas whose whole traffic was other text (wrong: accepted rarely, or nearly
-always). Each run is compared by its first 300 steps: the time that the warm run needs for as many
-tokens, over its own.
+with what it has learned (warm), from the folder (fleet), and from a folder of four replicas whose
+whole traffic was other text (wrong: accepted rarely, or nearly always). Each run is compared by its
+first 300 steps: the time that the warm run needs for as many tokens, over its own. The folders are
+the same for all seeds of the replica that starts.
 """
 
 from __future__ import annotations
@@ -39,17 +39,21 @@ from .judge.start import environment, start
 from .judge.traffic import Traffic, jobs, serve
 
 CELLS = (
-    "h100-8b eagle llama:both 1",
-    "h100-8b eagle llama:both 16",
-    "h100-8b eagle llama:both 64",
-    "h100-8b eagle llama:both 128",
-    "a100-8b eagle llama:both 16",
-    "a100-8b eagle llama:both 64",
-    "h100-moe eagle llama:both 48 noise 0.15",
-    "h100-8b eagle llama:both 48 noise 0.15",
-    "a100-8b eagle llama:both 48 noise 0.3",
-    "h100-8b ngram llama:code 64",
+    "h100-moe eagle llama:both 16",
+    "l40s-8b eagle llama:both 16",
+    "h100-8b eagle hazard:0.9+hazard:0.2 16",
+    "a100-8b ngram llama:code 16",
+    "h100-8b eagle llama:both 48 noise 0.05",
+    "h100-8b draft_model record:good_t0.8 1",
+    "h100-8b eagle hazard:0.15 64",
+    "l40s-8b eagle llama:both 64",
+    "a100-8b eagle hazard:0.9+hazard:0.2 64",
+    "h100-8b ngram llama:code 1",
+    "h100-moe eagle llama:both 1",
+    "a100-8b eagle llama:both 1",
+    "h100-moe eagle llama:both 64",
 )
+"""Not those that the merge was made on, but for the first."""
 OTHER = "hazard:0.3"
 """Text of a fifth of the others' requests."""
 WRONG = {"rare": "hazard:0.2", "frequent": "hazard:0.9"}
@@ -83,13 +87,13 @@ def with_text(traffic: Traffic, records: tuple[str, ...]) -> Traffic:
     return msgspec.structs.replace(traffic, records=records, pieces=pieces)
 
 
-def fleet(engine: Engine, cell: Cell, seed: int, folder: Path, records: tuple[str, ...]) -> None:
+def fleet(engine: Engine, cell: Cell, folder: Path, records: tuple[str, ...]) -> None:
     """Let the others serve, and leave what they have learned; a folder of a run before is kept."""
     if folder.exists():
         return
     with tempfile.TemporaryDirectory(dir=folder.parent) as parent:
         for replica in range(1, REPLICAS + 1):
-            own, alone = 1000 * replica + seed, Path(parent) / f"{replica}"
+            own, alone = 1000 * replica, Path(parent) / f"{replica}"
             arm = replace(ARM, seed=own, fleet=str(alone))
             engine.use(arm, device(cell.device), cell.kv_tokens)
             answer(engine, cell, with_text(cell.traffic, records), own)
@@ -110,18 +114,12 @@ def runs(engine: Engine, cell: Cell, seed: int, objects: Path) -> Iterator[Ran]:
     for part in ("cold", "warm"):
         curve = answer(engine, cell, cell.traffic, seed)
         yield Ran(cell=cell.name, seed=seed, part=part, curve=curve)
-    with tempfile.TemporaryDirectory() as folder:
-        for part in ("", "restarted"):
-            engine.use(replace(arm, state=folder), on, cell.kv_tokens)
-            curve = answer(engine, cell, cell.traffic, seed)
-            if part:
-                yield Ran(cell=cell.name, seed=seed, part=part, curve=curve)
     for part, records in (
         ("fleet", (*mostly, OTHER)),
         *((f"wrong, {name}", (text,)) for name, text in WRONG.items()),
     ):
-        place = objects / f"{cell.name} {seed} {part}".replace(" ", "_")
-        fleet(engine, cell, seed, place, records)
+        place = objects / f"{cell.name} {part}".replace(" ", "_")
+        fleet(engine, cell, place, records)
         with tempfile.TemporaryDirectory() as copy:
             shutil.copytree(place, copy, dirs_exist_ok=True)
             engine.use(replace(arm, fleet=copy), on, cell.kv_tokens)
@@ -180,7 +178,7 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("rows", nargs="?", type=Path)
     parser.add_argument("--out", type=Path, default=Path("fleet_prior.jsonl"))
-    parser.add_argument("--seeds", default="1-2")
+    parser.add_argument("--seeds", default="11-13")
     parser.add_argument("--cells", default=";".join(CELLS))
     parser.add_argument("--objects", type=Path, default=Path("fleet_prior_objects"))
     options = parser.parse_args()

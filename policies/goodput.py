@@ -510,8 +510,6 @@ class GoodputPolicy:
                 for part in (saved.acceptance, saved.copied):
                     if part is not None:
                         check_prior(part.positions)
-                if saved.step_times is not None:
-                    check_prior(saved.step_times.parts)
             except PolicyError as error:
                 refused.append(f"{peer.name}: {error}")
                 continue

@@ -12,6 +12,9 @@ prior c ~ N(m_0, P_0) and r's own doubt t_r, by age and kind of server (random e
 information about c is (I + (t + t_r) L_r)^-1 (L_r, h_r) in units of P_0, and adds up. Each t of a
 grid counts by the likelihood of how much replicas differ; its lowest value stays in doubt however
 well they agree. The replica that begins is one more of them: N(c^, P + t P_0).
+
+That is for acceptance. Step times of servers of the same kind are the same for all; what differs is
+where the model of them is off, and what a jump has widened was no prior: see `averaged`.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from adaptive_spec.policies.gaussian import SavedGaussian, saved_gaussian
 from adaptive_spec.policies.step_times import BESIDE_LEVEL, SavedStepTimes, StepTimes
 from adaptive_spec.step import FloatArray
 
-_SPREADS: FloatArray = np.array([BESIDE_LEVEL * 2.0**n for n in range(-6, 6)])
-"""t that are tried; of acceptance, which any traffic changes, those from `BESIDE_LEVEL` on."""
+_SPREADS: FloatArray = np.array([BESIDE_LEVEL * 2.0**n for n in range(6)])
+"""t that are tried: any traffic changes acceptance by the first, at least."""
 
 
 class Observed(NamedTuple):
@@ -45,9 +48,7 @@ class Observed(NamedTuple):
     doubt: float
 
 
-def observed(
-    belief: SavedGaussian, mean: FloatArray, root: FloatArray, doubt: float, scale: float = 1.0
-) -> Observed:
+def observed(belief: SavedGaussian, mean: FloatArray, root: FloatArray, doubt: float) -> Observed:
     """Return what a belief has observed beyond the prior that it began with.
 
     Args:
@@ -55,7 +56,6 @@ def observed(
         mean: [P] of the common prior.
         root: [P, P] Cholesky factor of its covariance.
         doubt: t_r
-        scale: common units per unit of the belief.
     """
     now, (began, spread) = np.array(belief.mean), belief.prior()
     own = np.linalg.cholesky(spread)
@@ -66,8 +66,8 @@ def observed(
     axes, precision = axes[:, known], precision[known]
     away = axes.T @ np.linalg.solve(own, now - began)
     # In these axes the prior is N(0, I); in the common ones c = mean + root x.
-    seen = axes.T @ np.linalg.solve(own, root / scale)
-    shift = axes.T @ np.linalg.solve(own, mean / scale - began)
+    seen = axes.T @ np.linalg.solve(own, root)
+    shift = axes.T @ np.linalg.solve(own, mean - began)
     return Observed(
         seen.T @ ((precision - 1.0)[:, None] * seen),
         seen.T @ (precision * away - (precision - 1.0) * shift),
@@ -128,6 +128,38 @@ def pooled(
     return mean + root @ centre, root @ covariance @ root.T
 
 
+def averaged(
+    replicas: Sequence[tuple[SavedGaussian, float, float]], prior: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return mean and covariance of beliefs about the same coefficients, by precision.
+
+    Precisions are averaged, not added up: the prior is in all of them, and how far the model is off
+    (Julier and Uhlmann 1997). Where replicas contradict each other, all are less sure (Birge 1932).
+
+    Args:
+        replicas: checked beliefs, common units per unit of each, and its doubt.
+        prior: [P, P] covariance of a replica alone, in common units.
+    """
+    root, size = np.linalg.cholesky(prior), len(prior)
+    precision, vector = np.zeros((size, size)), np.zeros(size)
+    known, directions = [], 0
+    for belief, scale, doubt in replicas:
+        mean = np.linalg.solve(root, scale * np.array(belief.mean))
+        inside = np.linalg.solve(root, np.linalg.solve(root, np.array(belief.covariance)).T)
+        values, axes = np.linalg.eigh(0.5 * scale * scale * (inside + inside.T))
+        values = np.maximum(values, 1e-9) + doubt
+        own = (axes / values) @ axes.T
+        known.append((own, mean))
+        directions += int((values < 0.5).sum())
+        precision += own
+        vector += own @ mean
+    count = len(replicas)
+    centre, covariance = np.linalg.solve(precision, vector), count * np.linalg.inv(precision)
+    off = sum(float((mean - centre) @ own @ (mean - centre)) for own, mean in known)
+    covariance *= max(off * count / max(directions * (count - 1), 1), 1.0)
+    return root @ centre, root @ covariance @ root.T
+
+
 def pooled_acceptance(
     replicas: Sequence[tuple[SavedAcceptance, float]], base: Acceptance
 ) -> SavedAcceptance:
@@ -139,7 +171,7 @@ def pooled_acceptance(
     """
     root: FloatArray = np.linalg.cholesky(base.prior).astype(np.float64)
     seen = [observed(each.positions, base.prior_mean, root, doubt) for each, doubt in replicas]
-    mean, covariance = pooled(seen, base.prior_mean, root, _SPREADS[_SPREADS >= BESIDE_LEVEL])
+    mean, covariance = pooled(seen, base.prior_mean, root, _SPREADS)
     alone = base.saved()
     beliefs = [each for each, _ in replicas]
     known = [each.weight_information - alone.weight_information for each in beliefs]
@@ -177,17 +209,17 @@ def pooled_step_times(
     beliefs = [each for each, _ in replicas]
     steps = [each.steps for each in beliefs]
     unit = _geometric_mean([each.unit for each in beliefs], steps)
-    root: FloatArray = np.linalg.cholesky(base.covariance).astype(np.float64)
-    seen = [
-        observed(each.parts, base.mean, root, doubt, each.unit / unit) for each, doubt in replicas
-    ]
-    mean, covariance = pooled(seen, base.mean, root, _SPREADS)
+    mean, covariance = averaged(
+        [(each.parts, each.unit / unit, doubt) for each, doubt in replicas], base.covariance
+    )
     parts = saved_gaussian(mean, covariance, mean, covariance)
     noise = _geometric_mean([each.noise for each in beliefs], steps)
-    timed: dict[str, list[float]] = {}
-    for each in beliefs:
-        for load, counts in each.timed.items():
-            timed[load] = np.maximum(timed.get(load, 0.0), counts).tolist()
+    # K that one of them has not timed at a load is timed again: the parts may not hold there.
+    loads = set.intersection(*(set(each.timed) for each in beliefs))
+    timed = {
+        load: np.min([each.timed[load] for each in beliefs], axis=0).tolist()
+        for load in sorted(loads)
+    }
     return SavedStepTimes(parts, unit, noise, max(steps), timed)
 
 

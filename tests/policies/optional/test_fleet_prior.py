@@ -11,6 +11,7 @@ from adaptive_spec.policies.acceptance import Acceptance
 from adaptive_spec.policies.gaussian import saved_gaussian
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.optional.fleet_prior import (
+    averaged,
     check_prior,
     observed,
     pooled,
@@ -42,9 +43,8 @@ def test_replicas_that_began_differently_add_up_to_one_that_saw_all() -> None:
     precision, vector = np.eye(size), np.zeros(size)
     for number, prior in enumerate(began):
         part = slice(100 * number, 100 * (number + 1))
-        # Units of a replica are its own: here half of the common ones.
-        own = [(2.0 * m, 4.0 * p) for m, p in (regression(random, *prior, x[part], y[part]), prior)]
-        each = observed(saved_gaussian(*own[0], *own[1]), mean, root, 0.0, scale=0.5)
+        own = regression(random, *prior, x[part], y[part])
+        each = observed(saved_gaussian(*own, *prior), mean, root, 0.0)
         precision, vector = precision + each.precision, vector + each.vector
     together = mean + root @ np.linalg.solve(precision, vector)
     expected, spread = regression(random, mean, covariance, x, y)
@@ -96,6 +96,28 @@ def test_no_replica_outweighs_the_others_however_sure_it_is() -> None:
     honest, lied_to = fleet_of([0.5] * 7), fleet_of([0.5] * 7 + [-40.0], sure=1e8)
     assert abs(lied_to[0] - honest[0]) < 6.0
     assert lied_to[1] > 0.5  # one sees that something is wrong
+
+
+def test_beliefs_that_agree_stay_as_they_are_also_where_a_jump_has_widened_them() -> None:
+    prior = np.diag([1.0, 0.01])
+    # A tight bend is believed, which jumps have widened beyond its prior.
+    mean, covariance = np.array([2.0, 0.7]), np.array([[1e-4, 0.0], [0.0, 0.2]])
+    # Units of a replica are its own: here half of the common ones.
+    belief = saved_gaussian(2.0 * mean, 4.0 * covariance, np.zeros(2), 4.0 * prior)
+    found, spread = averaged([(belief, 0.5, 0.0)] * 3, prior)
+    np.testing.assert_allclose(found, mean)
+    np.testing.assert_allclose(spread, covariance, atol=1e-12)
+    _, doubted = averaged([(belief, 0.5, 0.1)] * 3, prior)
+    np.testing.assert_allclose(doubted, covariance + 0.1 * prior, atol=1e-12)
+
+
+def test_beliefs_that_contradict_each_other_are_less_sure() -> None:
+    sure = [
+        saved_gaussian(np.array([m]), np.array([[1e-4]]), *[np.ones((1, 1))] * 2) for m in (1, 2)
+    ]
+    mean, spread = averaged([(each, 1.0, 0.0) for each in sure], np.ones((1, 1)))
+    assert mean[0] == pytest.approx(1.5)
+    assert 0.3 < math.sqrt(spread[0, 0]) < 1.0
 
 
 def served(policy: GoodputPolicy, steps: int, seed: int = 9) -> GoodputPolicy:
