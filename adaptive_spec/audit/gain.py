@@ -3,8 +3,13 @@
 The difference is ln(tokens per second of the policy) - ln(tokens per second of the other arm). Load
 and prompts are covariates. The duration of a step is fitted as a + b requests + c prompt tokens, on
 all steps of windows; c times their prompt tokens is taken out of the seconds of each window, those
-beside are brought to the requests of the block, and both arms then pay the same seconds of prompts
-for each token, those of the frame. So the difference is that of whole runs.
+beside are brought to the requests of the block, and both arms then pay the same prompts for each
+token, those of the frame. So the difference is that of whole runs.
+
+Where prompts run in batches of their own, prompts that come during one step share a batch, and its
+fixed time. A step that emits x tokens, with a prompts for each, is followed by a batch with
+probability 1 - exp(-a x), as in `adapters/sglang/prompt_steps.py`; so an arm with fewer tokens in a
+step pays the fixed time more often for each of them.
 
 The correction for load spares the mean difference of the pairs before, as far as it is known. A
 load that moves by itself rises in a block as often as it falls, so this mean is the arm's own: an
@@ -93,6 +98,16 @@ def _unusable(windows: dict[Window, _Window]) -> str:
     return "arms mixed" if len(block) > 1 or len(beside) > 1 or block == beside else ""
 
 
+def _batches_for_a_token(prompts: float, emitted: float) -> float:
+    """Return the batches of prompts for each token emitted, by the docstring's formula.
+
+    Args:
+        prompts: for each token emitted.
+        emitted: tokens in a step.
+    """
+    return -math.expm1(-prompts * emitted) / emitted if emitted else 0.0
+
+
 class PairedDifferences:
     """Turns outcomes of steps into differences, one for each block.
 
@@ -108,9 +123,11 @@ class PairedDifferences:
         self._now = 0.0
         self._moments = np.zeros((3, 4))
         """[1, requests, prompt tokens] times [1, requests, prompt tokens, seconds], summed."""
-        self._frame = [0.0, 0.0, 0.0, 0.0]
-        """Tokens, prompt tokens, steps of prompts alone, and seconds of such that were measured;
-        recent ones."""
+        self._batches = np.zeros((2, 3))
+        """[1, prompt tokens] times [1, prompt tokens, seconds] of batches of prompts, summed."""
+        self._frame = [0.0] * 7
+        """Tokens, prompt tokens, steps of prompts alone, decode steps, and of batches of prompts
+        that were measured seconds, number and requests; recent ones."""
         self._bounds: dict[tuple[Arm, int], list[float]] = {}
         self._own_loads: dict[Arm, list[float]] = {}
         """Pairs, and mean and variance of their ln(requests per step under the arm over those of
@@ -125,7 +142,10 @@ class PairedDifferences:
         frame = self._frame
         frame[0] += tokens
         frame[1] += outcome.prefill_tokens
-        frame[3] += sum(seconds for _, _, seconds in outcome.prompt_batches)
+        frame[3] += bool(decoded)
+        for requests, prompts, seconds in outcome.prompt_batches:
+            frame[4:] = frame[4] + seconds, frame[5] + 1.0, frame[6] + requests
+            self._batches += np.outer((1.0, prompts), (1.0, prompts, seconds))
         found = None
         if placed is None:
             self._unseen += 1
@@ -184,6 +204,7 @@ class PairedDifferences:
             return None
         value = sign * self._compare(block, beside, block.load * math.exp(-sign * own))
         self._moments *= _KEPT
+        self._batches *= _KEPT
         self._frame = [_FRAME_KEPT * each for each in self._frame]
         weight = self._bounded_weight(beside[0].seconds + beside[1].seconds)
         return Difference(arm, self._bounded(value, arm, load), weight, load, self._now)
@@ -206,18 +227,36 @@ class PairedDifferences:
     def _compare(self, block: _Window, beside: tuple[_Window, _Window], load: float) -> float:
         """Return the difference, those beside brought to this load."""
         fixed, each, prompt = self._step_times()
-        tokens, prompts, steps, measured = self._frame
-        shared = (prompt * prompts + fixed * steps + measured) / max(tokens, 1.0)
+        tokens, prompts, alone, steps, measured, batches, requests = self._frame
+        tokens = max(tokens, 1.0)
+        batch = self._fixed_seconds_of_a_batch() * batches
+        shared = (prompt * prompts + fixed * alone + measured - batch) / tokens
+        # Batches for each token, over those of the frame.
+        usual = _batches_for_a_token(requests / tokens, tokens / max(steps, 1.0))
 
-        def log_seconds(window: _Window, brought: float = 1.0) -> float:
+        def log_seconds(window: _Window, brought: float = 1.0, more: float = 1.0) -> float:
             decoding = window.seconds - prompt * window.prompts
             decoding = max(decoding, _LEAST_DECODING * window.seconds)
-            return math.log(decoding * brought / max(window.tokens, 1.0) + shared)
+            emitted = max(window.tokens, 1.0)
+            often = _batches_for_a_token(requests / tokens, more * emitted / window.steps)
+            paid = shared + (batch / tokens * often / usual if usual else 0.0)
+            return math.log(decoding * brought / emitted + paid)
 
         # Windows of one length: the mean of a logarithm depends on how many steps are averaged.
         each_token = fixed / load + each
-        sides = [log_seconds(one, each_token / (fixed / one.load + each)) for one in beside]
+        sides = [
+            log_seconds(one, each_token / (fixed / one.load + each), load / one.load)
+            for one in beside
+        ]
         return log_seconds(block) - sum(sides) / 2.0
+
+    def _fixed_seconds_of_a_batch(self) -> float:
+        """Seconds of a batch of prompts whatever its tokens, by least squares."""
+        square, sums = self._batches[:, :2], self._batches[:, 2]
+        # Batches that all have as many tokens say nothing of what one costs.
+        ridge = np.diag((1e-12, 1e-6 * square[1, 1] + 1e-12))
+        found = float(np.linalg.solve(square + ridge, sums)[0])
+        return min(max(found, 0.0), float(sums[0] / max(square[0, 0], 1.0)))
 
     def _step_times(self) -> tuple[float, float, float]:
         """Seconds of a step, of a request and of a prompt token, by least squares."""

@@ -13,6 +13,8 @@ from adaptive_spec.step import StepOutcome
 from tests import steps
 
 CAPABILITY = steps.full(4)
+LENGTH = 100.0
+"""Tokens of a request in the mean."""
 
 
 @functools.cache
@@ -32,6 +34,9 @@ class Server:
         seed: of all of it, and of the places of blocks.
         config: of the audit.
         waits: requests in a step, by arm and load.
+        deeper: tokens more that the policy emits for each request in a step.
+        batch: fixed seconds of a batch of prompts, which follows a step in which requests end, one
+            in `LENGTH` tokens; 0: no such batches.
     """
 
     def __init__(
@@ -45,6 +50,8 @@ class Server:
         seed: int = 0,
         config: Audit | None = None,
         waits: Callable[[str, int], int] = lambda _, requests: requests,
+        deeper: int = 0,
+        batch: float = 0.0,
     ) -> None:
         self.auditor = Auditor(config or Audit(share=0.2), CAPABILITY, seed)
         self.changes: list[tuple[int, Change]] = []
@@ -52,6 +59,7 @@ class Server:
         self.tokens = self.seconds = 0.0
         self._gain, self._load, self._waits = gain, load, waits
         self._noise, self._prompts, self._stalls = noise, prompts, stalls
+        self._deeper, self._batch = deeper, batch
         self._random = np.random.default_rng(seed)
         self._now = 0.0
         self._step = 0
@@ -64,7 +72,7 @@ class Server:
             arm, placed = self.auditor.arm(requests, self._now, cold=False)
             requests = self._waits(arm, requests)
             prompt = 500 * int(random.random() < self._prompts)
-            accepted = random.integers(0, 3, requests)
+            accepted = random.integers(0, 3, requests) + self._deeper * (arm == "policy")
             seconds = (0.01 + 1e-4 * requests) * math.exp(self._noise * random.normal())
             if arm == "policy":
                 seconds *= math.exp(-self._gain(requests, self._now))
@@ -72,16 +80,21 @@ class Server:
             if random.random() < self._stalls:
                 seconds *= 20.0
             self._now += seconds
+            ended = random.poisson((accepted + 1).sum() / LENGTH) if self._batch else 0
+            batches = [(ended, 100 * ended, self._batch + 1e-3 * ended)] if ended else []
+            waited = sum(each for _, _, each in batches)
             outcome = msgspec.structs.replace(
                 _outcome(requests),
                 emitted=accepted + 1,
                 prefill_tokens=prompt,
                 seconds=seconds,
                 now=self._now,
+                prompt_batches=tuple(batches),
             )
+            self._now += waited
             for change in self.auditor.observe(placed, outcome):
                 self.changes.append((self._step, change))
             self.steps[arm] += 1
             self.tokens += float(outcome.emitted.sum())
-            self.seconds += seconds
+            self.seconds += seconds + waited
             self._step += 1

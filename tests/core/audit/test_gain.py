@@ -7,7 +7,7 @@ import pytest
 
 from adaptive_spec.audit.auditor import ERROR
 from adaptive_spec.config import Audit
-from tests.core.audit.modelled import Server
+from tests.core.audit.modelled import LENGTH, Server
 
 GAIN = 0.08
 STEADY: Any = {"gain": lambda *_: GAIN}
@@ -140,3 +140,17 @@ def test_requests_that_an_arm_leaves_out_count_and_a_wave_of_the_load_does_not(w
     # Of 32, a step of 13.2 ms answers one tenth more than one of 12.9 ms.
     truth = math.log(1.0 / 0.9) - math.log(13.2 / 12.9)
     assert sum(gains) / len(gains) == pytest.approx(truth, abs=0.02)
+
+
+def test_prompts_that_share_a_batch_count_for_the_arm_that_lets_them() -> None:
+    """An arm that emits more in a step has more prompts in each of fewer batches."""
+    batch, truth = 0.02, []
+    for emitted in (2.0 * 32, 4.0 * 32):
+        batches = -math.expm1(-emitted / LENGTH)
+        seconds = 0.0132 + batch * batches + 1e-3 * emitted / LENGTH
+        truth.append(math.log(emitted / seconds))
+    server = Server(lambda *_: 0.0, prompts=0.0, noise=0.02, deeper=2, batch=batch)
+    server.run(24_000)
+    found = shown(server)
+    assert math.log1p(found["low"]) < truth[1] - truth[0] < math.log1p(found["high"])
+    assert math.log1p(found["high"]) - math.log1p(found["low"]) < 0.04
