@@ -115,6 +115,8 @@ class Replica(ScriptedSglang):
         self._partner = partner
         self._held: Any = None
         self.serving = True
+        self.completed: list[tuple[float, int]] = []
+        """Time and tokens of each step with requests."""
 
     def restart(self) -> None:
         """Let the arm decide anew, together with the partner."""
@@ -149,6 +151,11 @@ class Replica(ScriptedSglang):
             self.scheduler.last_batch = batch
         return emitted
 
+    def _process(self) -> list[Emitted]:
+        emitted = super()._process()
+        self.completed.append((self.recorder.clock(), sum(each.tokens for each in emitted)))
+        return emitted
+
     def drain(self) -> None:
         """Step along until the partner has answered its requests, too."""
         self.serving, self.either_serves = False, True
@@ -164,19 +171,11 @@ def _answer(replica: Replica, cell: Cell, number: int, arm: Arm, times: int) -> 
     made = jobs(traffic, "eagle", KMAX, SEED + number)
     recorder = replica.recorder
     for _ in range(times):
-        began, ends = recorder.clock(), list[tuple[float, int]]()
-        process = replica._process
-
-        def noted(process: Any = process, ends: Any = ends) -> list[Emitted]:
-            emitted: list[Emitted] = process()
-            ends.append((recorder.clock(), sum(each.tokens for each in emitted)))
-            return emitted
-
-        replica._process = noted  # type: ignore[method-assign]
+        began, replica.completed = recorder.clock(), []
         sent = serve(replica, traffic, made).sent
-        replica._process = process  # type: ignore[method-assign]
         recorder.pop_steps()
-        yield sum(tokens for _, tokens in ends[:sent]) / (ends[sent - 1][0] - began)
+        steps = replica.completed[:sent]
+        yield sum(tokens for _, tokens in steps) / (steps[-1][0] - began)
 
 
 def _serve_all(number: int, connection: Connection, answers: Connection) -> None:

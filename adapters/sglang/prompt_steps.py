@@ -19,15 +19,12 @@ import math
 from collections import deque
 
 from adaptive_spec.engines.driver import StepClock
+from adaptive_spec.prompt_batches import PromptBatches
 
 _KEPT = 0.98
 """Share of the past that a step leaves: some 50 steps count."""
-_LEAST_BATCHES = 4.0
-"""Batches of prompts from which their fixed time is known."""
 _MOST_UNTOLD = 64
 """Batches that are kept for the record of the next decode step."""
-_LEAST_SPREAD = 0.05
-"""Least relative variance of their tokens that separates the fixed time from the rest."""
 
 
 class PromptSteps:
@@ -40,8 +37,7 @@ class PromptSteps:
     def __init__(self, clock: StepClock) -> None:
         self._clock = clock
         self._not_before = deque[float](maxlen=4)
-        self._sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 0.0)
-        """Of batches: number, tokens, seconds, tokens squared, tokens times seconds."""
+        self._batches = PromptBatches()
         self._prompts = self._steps = 0.0
         self._untold = deque[tuple[int, int, float]](maxlen=_MOST_UNTOLD)
 
@@ -55,8 +51,8 @@ class PromptSteps:
         seconds = self._clock.other_work_ended(now, not_before)
         self._prompts += prompts
         if 0.0 < seconds < math.inf:
-            new = (1.0, tokens, seconds, tokens * tokens, tokens * seconds)
-            self._sums = tuple(_KEPT * a + b for a, b in zip(self._sums, new, strict=True))
+            self._batches.fade(_KEPT)
+            self._batches.add(tokens, seconds)
             self._untold.append((prompts, tokens, seconds))
 
     def take_batches(self) -> tuple[tuple[int, int, float], ...]:
@@ -76,14 +72,4 @@ class PromptSteps:
         if not self._steps:
             return 0.0
         each = self._prompts / self._steps
-        return self._fixed_seconds * (1.0 - (1.0 + each) * math.exp(-each))
-
-    @property
-    def _fixed_seconds(self) -> float:
-        """Seconds of a batch of prompts without tokens, by least squares; 0 where unknown."""
-        count, tokens, seconds, squares, products = self._sums
-        variance = count * squares - tokens * tokens
-        if count < _LEAST_BATCHES or variance <= _LEAST_SPREAD * tokens * tokens:
-            return 0.0
-        slope = max((count * products - tokens * seconds) / variance, 0.0)
-        return min(max((seconds - slope * tokens) / count, 0.0), seconds / count)
+        return self._batches.fixed_seconds * (1.0 - (1.0 + each) * math.exp(-each))

@@ -168,7 +168,7 @@ RULES: tuple[Rule[Setup], ...] = (
         "each replica plans for its own requests, and the K of the one with the most runs on all, "
         "agreed by an all-reduce in each step; without --speculative-adaptive, which SGLang "
         "refuses there",
-        "adapter/test_ranks.py, engine/test_attention_dp.py",
+        f"{_CAPABILITY}, adapter/test_two_processes.py, engine/test_attention_dp.py",
     ),
     Rule(
         "LoRA",

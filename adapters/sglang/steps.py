@@ -227,7 +227,8 @@ class StepDriver(driver.StepDriver[RunningStep, Reading, PlannedAhead]):
             proposal = OWN_SCHEDULE
         if self._replicas:
             # The replica with the most requests makes the step as long as it is: its K comes first.
-            proposal = _MOST_K * size + (proposal if proposal >= 0 else self._own_k(size))
+            # Without a K of ours it is the launch's, the largest.
+            proposal = _MOST_K * size + (proposal if proposal >= 0 else self._ladder[-1])
         k = self.settle(proposal)
         if k is None:
             return

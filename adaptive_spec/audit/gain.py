@@ -31,6 +31,7 @@ import numpy as np
 from adaptive_spec.audit.blocks import Arm, Placed, Window
 from adaptive_spec.per_request import sum_of
 from adaptive_spec.policy_helpers import load_bin
+from adaptive_spec.prompt_batches import PromptBatches
 from adaptive_spec.step import StepOutcome
 
 _LOAD_DIFFERENCE = 0.25
@@ -123,8 +124,7 @@ class PairedDifferences:
         self._now = 0.0
         self._moments = np.zeros((3, 4))
         """[1, requests, prompt tokens] times [1, requests, prompt tokens, seconds], summed."""
-        self._batches = np.zeros((2, 3))
-        """[1, prompt tokens] times [1, prompt tokens, seconds] of batches of prompts, summed."""
+        self._batches = PromptBatches()
         self._frame = [0.0] * 7
         """Tokens, prompt tokens, steps of prompts alone, decode steps, and of batches of prompts
         that were measured seconds, number and requests; recent ones."""
@@ -145,7 +145,7 @@ class PairedDifferences:
         frame[3] += bool(decoded)
         for requests, prompts, seconds in outcome.prompt_batches:
             frame[4:] = frame[4] + seconds, frame[5] + 1.0, frame[6] + requests
-            self._batches += np.outer((1.0, prompts), (1.0, prompts, seconds))
+            self._batches.add(prompts, seconds)
         found = None
         if placed is None:
             self._unseen += 1
@@ -204,7 +204,7 @@ class PairedDifferences:
             return None
         value = sign * self._compare(block, beside, block.load * math.exp(-sign * own))
         self._moments *= _KEPT
-        self._batches *= _KEPT
+        self._batches.fade(_KEPT)
         self._frame = [_FRAME_KEPT * each for each in self._frame]
         weight = self._bounded_weight(beside[0].seconds + beside[1].seconds)
         return Difference(arm, self._bounded(value, arm, load), weight, load, self._now)
@@ -229,7 +229,7 @@ class PairedDifferences:
         fixed, each, prompt = self._step_times()
         tokens, prompts, alone, steps, measured, batches, requests = self._frame
         tokens = max(tokens, 1.0)
-        batch = self._fixed_seconds_of_a_batch() * batches
+        batch = self._batches.fixed_seconds * batches
         shared = (prompt * prompts + fixed * alone + measured - batch) / tokens
         # Batches for each token, over those of the frame.
         usual = _batches_for_a_token(requests / tokens, tokens / max(steps, 1.0))
@@ -249,14 +249,6 @@ class PairedDifferences:
             for one in beside
         ]
         return log_seconds(block) - sum(sides) / 2.0
-
-    def _fixed_seconds_of_a_batch(self) -> float:
-        """Seconds of a batch of prompts whatever its tokens, by least squares."""
-        square, sums = self._batches[:, :2], self._batches[:, 2]
-        # Batches that all have as many tokens say nothing of what one costs.
-        ridge = np.diag((1e-12, 1e-6 * square[1, 1] + 1e-12))
-        found = float(np.linalg.solve(square + ridge, sums)[0])
-        return min(max(found, 0.0), float(sums[0] / max(square[0, 0], 1.0)))
 
     def _step_times(self) -> tuple[float, float, float]:
         """Seconds of a step, of a request and of a prompt token, by least squares."""

@@ -46,7 +46,7 @@ class AcceptLength(plugin_pb2_grpc.PredictPluginServicer):
     def __init__(self, *asked: str) -> None:
         self._asked = asked
 
-    async def Predict(self, request, context):  # noqa: N802
+    async def Predict(self, request, context):  # noqa: N802 (the protocol's name)
         """Return the accept length alone; the other fields stay those of the planner."""
         response = plugin_pb2.PredictStageResponse()
         length = await asyncio.to_thread(accept_length, *self._asked)

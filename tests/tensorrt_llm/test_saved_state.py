@@ -1,4 +1,4 @@
-"""What an executor has learned, kept for its next start and for other replicas."""
+"""Learned state outlives an executor: its next start and other replicas begin with it."""
 
 import json
 from pathlib import Path
