@@ -54,6 +54,8 @@ SHORT = {
     K_PER_REQUEST: "K",
 }
 """Words of the doctor as the page has them."""
+MOST_CHARACTERS = 80
+"""Of a cell: the reason of a recipe that could not be judged is longer."""
 INTRODUCTION = """\
 # Recipes
 
@@ -244,14 +246,20 @@ def page(version: str, rows: dict[str, list[dict[str, Any]]]) -> str:
     """The page: a recipe counts as steered if one of its settings is."""
     states = Counter(_state([row["steered"] for row in some]) for some in rows.values())
     columns = [(each, gpu) for each in (version, OTHER_VERSION) for gpu in GPUS]
-    lines, per_request = [], Counter[tuple[str, str]]()
+    alike: dict[tuple[str, ...], list[str]] = {}
+    per_request = Counter[tuple[str, str]]()
     for name, some in rows.items():
+        owner, _, model = name.partition("/")
         for column in columns:
             per_request[column] += any(_in_graphs(row, *column) == K_PER_REQUEST for row in some)
         for row in some:
-            cells = [name, f"{row['method']}, {row['k']}", row["steered"]]
+            cells = [f"{row['method']}, {row['k']}", row["steered"]]
             cells += [_in_graphs(row, *column) for column in columns]
-            lines.append("| " + " | ".join(map(_short, cells)) + " |")
+            alike.setdefault((owner, *map(_short, cells)), []).append(model)
+    lines = [
+        "| " + " | ".join((f"{owner}/" + ", ".join(models), *cells)) + " |"
+        for (owner, *cells), models in alike.items()
+    ]
     total = len(rows)
     counted = "; ".join(
         f"vLLM {each}: "
@@ -276,7 +284,7 @@ def _in_graphs(row: dict[str, Any], version: str, gpu: str) -> str:
 def _short(cell: str) -> str:
     for long, short in SHORT.items():
         cell = cell.replace(long, short)
-    return cell.removeprefix("one K: ")
+    return cell.removeprefix("one K: ")[:MOST_CHARACTERS]
 
 
 def _is_steered(answer: str) -> bool:

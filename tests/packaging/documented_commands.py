@@ -45,8 +45,6 @@ NOT_EXECUTED = {
     "minutes, or needs a GPU; tests/demo, tests/bench_* and test_docs.py test the parts",
     r"pytest ": "is itself a run of tests",
     r"python scripts/site_pictures": "test_docs.py compares the pictures with the code",
-    r"adaptive-spec replay --load azure_": "reads public traces, which are not committed; "
-    "tests/sim replay small ones of that form",
     r"adaptive-spec (sweep|report) ": "takes minutes; tests/cli and tests/sim run small sweeps",
     r"adaptive-spec doctor --\w": "reads a source tree of an engine; tests/sglang and "
     "tests/tensorrt_llm check small ones",
