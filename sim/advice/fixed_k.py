@@ -158,8 +158,10 @@ class FixedK:
         """
         played, options = self.replay, self.options
         chunks = -(-self.prompts // options.max_batch_tokens)
-        decoding, prompting = float(weights @ played.steps), float(weights @ chunks)
-        context = float(weights @ played.context) / max(decoding, 1.0)
+        summed = np.array([played.steps, chunks, played.context, self.tokens])
+        # BLAS shares a long product out by cores, and its last digits depend on how many.
+        decoding, prompting, context, emitted = np.einsum("sr,r->s", summed, weights).tolist()
+        context /= max(decoding, 1.0)
         if options.kv_tokens is not None:
             held = context + played.k + options.block_tokens
             clients = max(min(clients, int(options.kv_tokens / held)), 1)
@@ -186,7 +188,7 @@ class FixedK:
         chances = binomial(clients, share)
         seconds = {n: step(n) for n, chance in enumerate(chances) if chance > _RARE}
         mean = _mean(seconds, chances)
-        per_step = float(weights @ self.tokens) / (decoding + prompting)
+        per_step = emitted / (decoding + prompting)
         others = binomial(clients - 1, share)
         own = _mean(seconds, others)
         spread = math.sqrt(_mean({n: (each - own) ** 2 for n, each in seconds.items()}, others))

@@ -6,9 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from adaptive_spec.errors import DataError
 from adaptive_spec.operation.segments import Segment
+from adaptive_spec.sim.advice.advice import Predicted, predict
 from adaptive_spec.sim.advice.summary import SUFFIX, Summary, load, together
 from adaptive_spec.sim.hardware.from_trace import FEWEST_STEPS, by_speed, joined
 from adaptive_spec.sim.step_trace import RecordedTrace
@@ -30,6 +34,36 @@ class Pool:
     summary: Summary
     files: RecordedTrace
     remarks: list[str]
+
+
+class PoolPrediction(msgspec.Struct, frozen=True, kw_only=True):
+    """Task: predict for one pool or server; its outcome has `predicted`, or an error.
+
+    Attributes:
+        number: of the pool.
+        source, options: arguments of `predict`.
+        error: one line; "": all is well.
+    """
+
+    number: int
+    source: RecordedTrace | Summary | None = None
+    options: dict[str, Any] = {}
+    predicted: Predicted | None = None
+    error: str = ""
+
+    def execute(self) -> PoolPrediction:
+        """Simulate all set-ups."""
+        assert self.source is not None
+        try:
+            return PoolPrediction(
+                number=self.number, predicted=predict(self.source, **self.options)
+            )
+        except Exception as error:  # the other pools go on
+            return self.failed(" ".join(str(error).split()) or type(error).__name__)
+
+    def failed(self, error: str) -> PoolPrediction:
+        """Return the outcome of a task that came to nothing."""
+        return PoolPrediction(number=self.number, error=error)
 
 
 def find_summaries(places: Iterable[Path]) -> list[Path]:

@@ -78,6 +78,13 @@ class AdviseOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 8
     tokens: Annotated[int, _precision(min=100, help="Fewest tokens of a simulated load.")] = 1500
     seed: Annotated[int, _precision(min=0, help="Of all draws.")] = 0
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Simulate each pool, or server, on a Ray cluster: local, auto, HOST:PORT or "
+            "ray://HOST:PORT."
+        ),
+    ] = None
 
     def prediction_options(self) -> dict[str, Any]:
         """Return what a prediction depends on besides the traces. Raises ConfigError."""
@@ -108,10 +115,13 @@ def advise(context: typer.Context, options: AdviseOptions) -> None:
 
     del context
     apart = _apart(_places(options.traces or [], options.server, options.key), options.seed)
+    answers = [_Answer(trace, source, options) for trace, source, _ in apart]
+    if options.ray is not None:
+        _predict_on_ray(answers, options.ray)
     advices: list[Advice] = []
     stopped = False
     for number, (trace, source, remarks) in enumerate(apart, start=1):
-        found, stopped = _advice_on(trace, source, options)
+        found, stopped = answers[number - 1].advice()
         found = msgspec.structs.replace(found, replicas=remarks)
         advices.append(found)
         if not options.json:
@@ -146,34 +156,76 @@ def _apart(
     return [(trace, trace, []) for trace in servers(places)]
 
 
-def _advice_on(
-    trace: RecordedTrace, source: RecordedTrace | Summary, options: AdviseOptions
-) -> tuple[Advice, bool]:
-    """Return the advice on one server, and whether Ctrl-C has ended it early."""
-    from adaptive_spec.kept_results import keep, read_kept
-    from adaptive_spec.sim.advice.advice import Predicted
-    from adaptive_spec.sim.advice.kept import prediction_path
-    from adaptive_spec.sim.advice.values import Fleet
+class _Answer:
+    """The advice on one server or pool, from a prediction that is kept or made.
 
-    fleet = Fleet(gpus=options.gpus, gpu_hour_price=options.gpu_hour_price)
-    asked = options.prediction_options()
-    path = prediction_path(trace, asked)
-    predicted: Predicted | None = read_kept(path, Predicted)
-    stopped = False
-    if predicted is not None:
-        print_text(f"made before, from {path}", error=True)
-    else:
-        predicted, stopped = _predicted(source, asked, fleet)
-        if not stopped and predicted.resamplings and keep(path, predicted):
-            print_text(f"kept in {path}", error=True)
-    found = predicted.conclude(fleet)
-    if options.draft_model is not None:
-        from adaptive_spec.sim.advice.memory import memory_cost
+    Args:
+        trace: its files.
+        source: what to read.
+        options: of the command.
+    """
 
-        tokens, context_tokens = predicted.pool_tokens, predicted.mean_context
-        said = memory_cost(options.model, options.draft_model, tokens, context_tokens)
-        found = msgspec.structs.replace(found, memory=said)
-    return found, stopped
+    def __init__(
+        self, trace: RecordedTrace, source: RecordedTrace | Summary, options: AdviseOptions
+    ) -> None:
+        from adaptive_spec.kept_results import read_kept
+        from adaptive_spec.sim.advice.advice import Predicted
+        from adaptive_spec.sim.advice.kept import prediction_path
+
+        self.source, self.asked = source, options.prediction_options()
+        self._options = options
+        self._path = prediction_path(trace, self.asked)
+        self.predicted: Predicted | None = read_kept(self._path, Predicted)
+        if self.predicted is not None:
+            print_text(f"made before, from {self._path}", error=True)
+
+    def take(self, predicted: Predicted) -> None:
+        """Keep a prediction that was made."""
+        from adaptive_spec.kept_results import keep
+
+        self.predicted = predicted
+        if predicted.resamplings and keep(self._path, predicted):
+            print_text(f"kept in {self._path}", error=True)
+
+    def advice(self) -> tuple[Advice, bool]:
+        """Return the advice, and whether Ctrl-C has ended it early."""
+        from adaptive_spec.sim.advice.values import Fleet
+
+        options = self._options
+        fleet = Fleet(gpus=options.gpus, gpu_hour_price=options.gpu_hour_price)
+        predicted, stopped = self.predicted, False
+        if predicted is None:
+            predicted, stopped = _predicted(self.source, self.asked, fleet)
+            if not stopped:
+                self.take(predicted)
+        found = predicted.conclude(fleet)
+        if options.draft_model is not None:
+            from adaptive_spec.sim.advice.memory import memory_cost
+
+            tokens, context_tokens = predicted.pool_tokens, predicted.mean_context
+            said = memory_cost(options.model, options.draft_model, tokens, context_tokens)
+            found = msgspec.structs.replace(found, memory=said)
+        return found, stopped
+
+
+def _predict_on_ray(answers: list[_Answer], address: str) -> None:
+    """Make the predictions that are missing, each on a CPU of the cluster."""
+    from contextlib import closing
+
+    from adaptive_spec.errors import DataError
+    from adaptive_spec.sim.advice.fleet import PoolPrediction
+    from adaptive_spec.sim.sweep.run import run_tasks
+
+    tasks = [
+        PoolPrediction(number=number, source=each.source, options=each.asked)
+        for number, each in enumerate(answers)
+        if each.predicted is None
+    ]
+    with closing(run_tasks(tasks, jobs=None, ray=address)) as outcomes:
+        for outcome in outcomes:
+            if outcome.predicted is None:
+                raise DataError(outcome.error)
+            answers[outcome.number].take(outcome.predicted)
 
 
 def _predicted(

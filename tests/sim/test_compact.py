@@ -85,6 +85,21 @@ def test_a_ray_cluster_makes_the_same_bytes(fleet: Path, small: Path, tmp_path: 
     assert contents(compacted(fleet, tmp_path, "--ray", "local")) == contents(small)
 
 
+@pytest.mark.long
+def test_a_ray_cluster_gives_the_same_advice(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    said = []
+    for number, options in enumerate(((), ("--ray", "local"))):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / str(number)))
+        arguments = ("--json", "--resamplings", "2", "--tokens", "200")
+        done = called("advise", str(small), *arguments, *options)
+        assert done.exit_code == 0, done.exception
+        said.append(done.stdout)
+    assert said[0] == said[1]
+
+
 def test_parquet_has_every_step(fleet: Path, small: Path) -> None:
     polars = pytest.importorskip("polars")
     [file] = (small / "model=unnamed").glob("replica=pod-2*4~*/hour=00000/*.parquet")

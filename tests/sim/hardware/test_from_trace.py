@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -213,6 +216,24 @@ def test_the_command_prints_json_for_programs(tmp_path):
     assert list(printed["profile"]["drafts"]) == ["mtp"]
     assert printed["fit"]["steps"] == 1470
     assert printed["profile"] == json.loads(path.read_text())
+
+
+_FIT = """
+import numpy as np
+from adaptive_spec.sim.hardware.nonnegative import robust_nonnegative_fit
+features = np.random.default_rng(0).random((4000, 20))
+print(robust_nonnegative_fit(features, features.sum(axis=1) ** 0.9).tolist())
+"""
+
+
+def test_a_fit_has_the_same_digits_on_any_number_of_cores():
+    found = {
+        subprocess.check_output(
+            [sys.executable, "-c", _FIT], env=os.environ | {"OMP_NUM_THREADS": cores}, text=True
+        )
+        for cores in ("1", "2")
+    }
+    assert len(found) == 1
 
 
 def test_nonnegative_fit_never_goes_below_zero_and_is_optimal():
