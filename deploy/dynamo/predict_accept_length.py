@@ -15,9 +15,6 @@ import math
 import urllib.parse
 import urllib.request
 
-import grpc
-from dynamo.planner.plugins.proto.v1 import plugin_pb2, plugin_pb2_grpc
-
 
 def accept_length(prometheus: str, model: str) -> float | None:
     """Return emitted tokens over steps of requests; None where nothing decoded, or no answer."""
@@ -36,24 +33,37 @@ def accept_length(prometheus: str, model: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-class AcceptLength(plugin_pb2_grpc.PredictPluginServicer):
-    """Answers the planner's requests.
+def plugin(*asked):
+    """Return what answers the planner's requests.
 
     Args:
         asked: URL of Prometheus, and the model's name in vLLM's metrics.
     """
+    from dynamo.planner.plugins.proto.v1 import plugin_pb2, plugin_pb2_grpc
 
-    def __init__(self, *asked: str) -> None:
-        self._asked = asked
+    class AcceptLength(plugin_pb2_grpc.PredictPluginServicer):
+        async def Predict(self, request, context):  # noqa: N802 (the protocol's name)
+            """Return the accept length alone; the other fields stay those of the planner."""
+            response = plugin_pb2.PredictStageResponse()
+            length = await asyncio.to_thread(accept_length, *asked)
+            if length is not None:
+                response.predictions.predicted_accept_length = length
+                response.predictions.source = "adaptive_spec"
+            return response
 
-    async def Predict(self, request, context):  # noqa: N802 (the protocol's name)
-        """Return the accept length alone; the other fields stay those of the planner."""
-        response = plugin_pb2.PredictStageResponse()
-        length = await asyncio.to_thread(accept_length, *self._asked)
-        if length is not None:
-            response.predictions.predicted_accept_length = length
-            response.predictions.source = "adaptive_spec"
-        return response
+    return AcceptLength()
+
+
+async def serve(listen, *asked):
+    """Return a gRPC server that has begun to answer, and its port."""
+    import grpc
+    from dynamo.planner.plugins.proto.v1 import plugin_pb2_grpc
+
+    server = grpc.aio.server()
+    plugin_pb2_grpc.add_PredictPluginServicer_to_server(plugin(*asked), server)
+    port = server.add_insecure_port(listen)
+    await server.start()
+    return server, port
 
 
 async def main() -> None:
@@ -63,11 +73,7 @@ async def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--listen", default="127.0.0.1:9099")
     options = parser.parse_args()
-    server = grpc.aio.server()
-    plugin = AcceptLength(options.prometheus, options.model)
-    plugin_pb2_grpc.add_PredictPluginServicer_to_server(plugin, server)
-    server.add_insecure_port(options.listen)
-    await server.start()
+    server, _ = await serve(options.listen, options.prometheus, options.model)
     await server.wait_for_termination()
 
 
