@@ -114,6 +114,19 @@ def without_speculation(
 
 
 @pytest.fixture(scope="session")
+def cycle(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Another K at every step, traced: one engine of an algorithm serves all tests that use it."""
+    from serving import PATIENT
+
+    return {
+        "policy": "recorded_policies:CyclePolicy",
+        "trace": {"directory": str(tmp_path_factory.mktemp("trace"))},
+        "memory_guard": False,
+        "fail_open": PATIENT,
+    }
+
+
+@pytest.fixture(scope="session")
 def reference(without_speculation: tuple[dict[str, Any], Any]) -> dict[str, Any]:
     """Greedy answers without speculation, by name of the request."""
     return without_speculation[0]

@@ -14,24 +14,20 @@ pytestmark = pytest.mark.engine
 STEPS = 1200
 
 
-def join_group(rank: int, port: int) -> Any:
-    """The group of both processes."""
+def both(rank: int, port: int, answers: Any) -> None:
+    """All that a rank does, one after the other in one group."""
     import torch.distributed as distributed
 
     distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
     )
-    return distributed.group.WORLD
-
-
-def leave_group() -> None:
-    import torch.distributed as distributed
-
+    group = distributed.group.WORLD
+    answers.put((rank, serve(rank, group), start(rank, group), wish(rank, group)))
     distributed.barrier()
     distributed.destroy_process_group()
 
 
-def serve(rank: int, port: int, answers: Any) -> None:
+def serve(rank: int, group: Any) -> Any:
     """One rank: its own policy, its own clock, the same requests."""
     import random
 
@@ -40,7 +36,7 @@ def serve(rank: int, port: int, answers: Any) -> None:
 
     from adaptive_spec.adapters.sglang.agreement import Agreement
 
-    agreement = Agreement(join_group(rank, port))
+    agreement = Agreement(group)
     loop = Loop(seed=11, overlap=True)
     source = random.Random(rank)
     loop.attach(
@@ -50,8 +46,7 @@ def serve(rank: int, port: int, answers: Any) -> None:
     )
     while len(loop.history) < STEPS:
         loop.run(1)
-    answers.put((rank, agreement.size, agreement.decides, loop.history, loop.own.fed))
-    leave_group()
+    return agreement.size, agreement.decides, loop.history, loop.own.fed
 
 
 def both_ready(rank: int, agreement: Any) -> bool:
@@ -86,14 +81,13 @@ STARTS = {both_ready: True} | dict.fromkeys(
 )
 
 
-def start(rank: int, port: int, answers: Any) -> None:
-    """All starts one after the other, in one group: it must work as before after each."""
+def start(rank: int, group: Any) -> dict[str, bool]:
+    """All starts one after the other: the group works after each, and its keys are gone."""
     from torch.distributed import barrier
     from torch.distributed.distributed_c10d import _get_default_store
 
     from adaptive_spec.adapters.sglang.agreement import Agreement
 
-    group = join_group(rank, port)
     said = {}
     for scenario in STARTS:
         said[scenario.__name__] = scenario(rank, Agreement(group))
@@ -102,36 +96,40 @@ def start(rank: int, port: int, answers: Any) -> None:
             for key in ("0", "1", "all"):
                 _get_default_store().delete_key(f"adaptive_spec/ready/0/{key}")
         barrier()
-    answers.put((rank, said))
-    leave_group()
+    return said
 
 
 WISHES = ((3, 5), (5, 3), (0, 2), (0, 0))
 
 
-def wish(rank: int, port: int, answers: Any) -> None:
+def wish(rank: int, group: Any) -> Any:
     """One replica: its wishes, and what it is told to run."""
     from adaptive_spec.adapters.sglang.agreement import Agreement
 
-    agreement = Agreement(join_group(rank, port), rank_of_replica=0)
+    agreement = Agreement(group, rank_of_replica=0)
     told = [agreement.settle(wishes[rank]) for wishes in WISHES]
-    answers.put((rank, agreement.decides, agreement.all_ready(True), told))
-    leave_group()
+    return agreement.decides, agreement.all_ready(True), told
 
 
-def test_replicas_read_the_larger_proposal() -> None:
+@pytest.fixture(scope="module")
+def found() -> list[Any]:
+    """By rank: its number, steps, starts and wishes."""
+    return in_two_processes(both, free_port())
+
+
+def test_replicas_read_the_larger_proposal(found: list[Any]) -> None:
     told = [max(wishes) for wishes in WISHES]
-    assert in_two_processes(wish, free_port()) == [(0, True, True, told), (1, True, True, told)]
+    assert [answer[3] for answer in found] == [(True, True, told)] * 2
 
 
-def test_both_processes_run_the_same_k() -> None:
-    found = in_two_processes(serve, free_port())
-    assert [answer[:3] for answer in found] == [(0, 2, True), (1, 2, False)]
-    assert len(found[0][3]) == STEPS
-    assert found[0][3:] == found[1][3:]
-    assert len({k for _, k in found[0][3]}) > 3
+def test_both_processes_run_the_same_k(found: list[Any]) -> None:
+    first, second = (answer[1] for answer in found)
+    assert (first[:2], second[:2]) == ((2, True), (2, False))
+    assert len(first[2]) == STEPS
+    assert first[2:] == second[2:]
+    assert len({k for _, k in first[2]}) > 3
 
 
-def test_ranks_start_together_or_not_at_all() -> None:
+def test_ranks_start_together_or_not_at_all(found: list[Any]) -> None:
     expected = {scenario.__name__: ready for scenario, ready in STARTS.items()}
-    assert in_two_processes(start, free_port()) == [(0, expected), (1, expected)]
+    assert [answer[2] for answer in found] == [expected] * 2

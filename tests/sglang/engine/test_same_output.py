@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from records import by_request, outcomes, plans, read, read_settled, settled_status, status
 from samples import COMPARISONS, LEVEL, PROMPTS, SAMPLES_PER_PROMPT, p_value, p_values, sample
-from serving import KMAX, LADDER, PATIENT
+from serving import KMAX, LADDER
 from traffic import SCENARIOS
 
 from adaptive_spec.adapters.sglang.facts import SOURCE
 
 pytestmark = pytest.mark.engine
 
-CYCLE = {"policy": "recorded_policies:CyclePolicy", "memory_guard": False, "fail_open": PATIENT}
 ALGORITHMS = [
     pytest.param("EAGLE", marks=pytest.mark.every_version),
     pytest.param("EAGLE3", marks=pytest.mark.long),
@@ -48,14 +47,17 @@ class Served:
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         self.answers: dict[str, Any] = {}
+        since = len(read_settled(engine.record_file))
         for make in SCENARIOS.values():
             self.answers |= engine.run(make())
-        self.record = read_settled(engine.record_file)
+        self.record = read_settled(engine.record_file, since)
 
 
 @pytest.fixture(scope="module")
-def served(request: pytest.FixtureRequest, reference: dict[str, Any], shelf: Any) -> Served:
-    return Served(shelf.get(request.param, adaptive=CYCLE))
+def served(
+    request: pytest.FixtureRequest, reference: dict[str, Any], shelf: Any, cycle: dict[str, Any]
+) -> Served:
+    return Served(shelf.get(request.param, adaptive=cycle))
 
 
 @all_algorithms

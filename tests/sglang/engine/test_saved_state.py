@@ -17,7 +17,10 @@ SECONDS = 150.0
 # A replica has something to tell others after 300 steps.
 @pytest.mark.parametrize(
     ("key", "times", "said"),
-    [("state_directory", 1, "resumes from"), ("state", 8, "starts from 1 objects")],
+    [
+        ("state_directory", 1, "resumes from"),
+        pytest.param("state", 8, "starts from 1 objects", marks=pytest.mark.long),
+    ],
 )
 def test_the_next_engine_starts_with_what_the_last_one_learned(
     shelf: Any, tmp_path: Path, key: str, times: int, said: str
