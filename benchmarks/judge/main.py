@@ -20,30 +20,28 @@ import argparse
 import hashlib
 import itertools
 import sys
-import threading
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError
+from adaptive_spec.sim.sweep.process_pool import run_in_processes
 
 from . import gate
 from .arms import GOODPUT, NONE, SGLANG_RULE, TABLE_CELL, TABLE_CONSTANT, TIERS, parse_arm
 from .cells import FILE, LATER, Cell, load_cells
 from .engines import SGLANG, TITLES, VLLM, Name
 from .page import terminal_table
-from .processes import ROOT, Process, ProcessError
+from .processes import ROOT
 from .results import figures, publish, published
 from .rows import COLD, RESTARTED, Row, RowFile
-from .start import environment, has_arm, installed
+from .start import has_arm, installed
 from .tables import tuned_on_cell, tuned_on_constant
-from .worker import Answer, Task
+from .worker import Batch, Task
 
-WORKER = "benchmarks.judge.worker"
 STATIC = ("k1", "k2", "k3", "k5", "k7")
 K0 = "k0"
 """vLLM's table with K = 0 keeps the drafter in step: it is what the table is tuned on."""
@@ -201,37 +199,20 @@ def work_off(tasks: Sequence[Task], file: RowFile, out: Path, processes: int) ->
     """
     # Tasks that differ in their device alone stand together: `run.runs` prices them at once.
     # So do those of one engine.
-    batches = [list(same) for _, same in itertools.groupby(sorted(tasks, key=_same), key=_same)]
-    progress, lock = Progress(len(tasks)), threading.Lock()
+    same = itertools.groupby(sorted(tasks, key=_same), key=_same)
+    batches = [Batch(tuple(batch), out / "engines.log") for _, batch in same]
+    progress = Progress(len(tasks))
     problems: list[str] = []
     left_out: list[str] = []
-    variables = environment(tasks[0].cell.engine)  # one environment has one of the engines
-    logs = [out / f"engine-{number}.log" for number in range(min(processes, len(batches)))]
-    idle = [Process(WORKER, log, variables) for log in logs]
-
-    def work(batch: Sequence[Task]) -> None:
-        process = idle.pop()
-        for task in batch:
-            try:
-                answer = msgspec.json.decode(process.ask(task), type=Answer)
-            except ProcessError as error:
-                answer = Answer(error=f"{task.arm}: {error}")
-                process = Process(WORKER, process.log, variables)
-            with lock:
-                for row in answer.rows:
-                    file.add(row)
-                why = answer.error or answer.left_out
-                if why:
-                    (problems if answer.error else left_out).append(f"{task.cell.name}: {why}")
-                what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
-                progress.done(f"{task.cell.name}: {why}" if why else what)
-        idle.append(process)
-
-    with ThreadPoolExecutor(len(logs)) as pool:
-        for _ in pool.map(work, batches):
-            pass
-    for process in idle:
-        process.close()
+    for answers in run_in_processes(batches, min(processes, len(batches))):
+        for task, answer in answers:
+            for row in answer.rows:
+                file.add(row)
+            why = answer.error or answer.left_out
+            if why:
+                (problems if answer.error else left_out).append(f"{task.cell.name}: {why}")
+            what = f"{task.cell.name}: {task.arm}, seed {task.seed}, {answer.cpu} s"
+            progress.done(f"{task.cell.name}: {why}" if why else what)
     for why in dict.fromkeys(left_out):
         print(f"judge: left out: {why}", file=sys.stderr)
     return list(dict.fromkeys(problems))

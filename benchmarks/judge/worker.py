@@ -1,19 +1,19 @@
-"""The program of an engine's process: tasks as JSON lines, rows as JSON lines back.
-
-python -m benchmarks.judge.worker
-"""
+"""What a process of the judge does: a batch of tasks, on the engines that it has started."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import time
+from functools import cache
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from adaptive_spec.errors import AdaptiveSpecError, DataError
 
 from .cells import Cell
-from .processes import answer_lines
 from .rows import Row
 
 if TYPE_CHECKING:
@@ -56,10 +56,39 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float = 0.0
 
 
-def answer(engines: Engines, task: Task) -> Answer:
-    """Do a task."""
-    import time
+Answers = list[tuple[Task, Answer]]
 
+
+class Batch(NamedTuple):
+    """Tasks of one engine, one after the other, and the file that takes what it prints."""
+
+    tasks: tuple[Task, ...]
+    log: Path
+
+    def execute(self) -> Answers:
+        """Do the tasks."""
+        engines = _started(self.log)
+        return [(task, answer(engines, task)) for task in self.tasks]
+
+    def failed(self, error: str) -> Answers:
+        """Return an error for each task."""
+        return [(task, Answer(error=f"{task.arm}: {error}; see {self.log}")) for task in self.tasks]
+
+
+@cache
+def _started(log: Path) -> Engines:
+    """Return the engines of this process, which prints to a log from then on."""
+    from .run import Engines
+
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    Finalize(None, os._exit, (0,), exitpriority=0)  # no scripted engine wants an orderly end
+    return Engines()
+
+
+def answer(engines: Engines, task: Task) -> Answer:
+    """Do a task; an error is its answer."""
     from .run import runs
 
     began = time.process_time()
@@ -71,20 +100,7 @@ def answer(engines: Engines, task: Task) -> Answer:
         return Answer(left_out=str(error))
     except AdaptiveSpecError as error:
         return Answer(error=str(error))
+    except Exception as error:
+        return Answer(error=f"{task.arm}: {error!r}")
     rows = [msgspec.structs.replace(row, key=task.key) for row in rows]
     return Answer(rows=rows, cpu=round(time.process_time() - began, 2))
-
-
-def main() -> None:
-    """Do one task after the other."""
-    from .run import Engines
-
-    engines = Engines()
-    answer_lines(
-        lambda lines: (answer(engines, msgspec.json.decode(line, type=Task)) for line in lines)
-    )
-    os._exit(0)  # nothing of a scripted engine wants an orderly end
-
-
-if __name__ == "__main__":
-    main()
