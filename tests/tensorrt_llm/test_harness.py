@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cases import CASES, GATE, LIMIT, SLOTS
+from harness.cases import CASES, GATE, LIMIT, LOOPS, SLOTS
 from older_trees import before_19204
 
 HERE = Path(__file__).parent
@@ -59,6 +59,7 @@ def test_every_case_is_as_wanted_on_the_stand_in(tmp_path: Path) -> None:
         assert (result["labels"] > 100) == adapter, name
         assert result["unknown"] == [], name
     assert found["on, overlap, RandomPolicy"]["k"] == [1, 2, 3, 5]
+    assert all(len(found[f"on, {loop}, goodput"]["k"]) > 1 for loop in LOOPS)
     assert found[f"on, overlap, static, {LIMIT}"]["k"] == [0, 5]
     assert found[f"on, overlap, RandomPolicy, {SLOTS}"]["dummies"] == 1
     assert 0 in found[f"on, plain, RandomPolicy, {GATE}"]["k"]
