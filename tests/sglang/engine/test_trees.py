@@ -4,18 +4,17 @@ SGLang's default for Llama is a tree. Depth 1 is listed with two nodes, which is
 others are derived trees.
 """
 
-import functools
 import json
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from records import by_request, check_labels, outcomes, plans, read, read_settled, status
 from samples import COMPARISONS, LEVEL, PROMPTS, TOKENS, p_values, sample
-from serving import PATIENT, PLAIN, Job
+from serving import PATIENT, PLAIN
+from traffic import mixed_lengths
 
 from adaptive_spec.adapters.sglang.settings import TREES_VARIABLE
-from tests.prompts import prompts
 
 pytestmark = pytest.mark.engine
 
@@ -23,15 +22,7 @@ STEPS, TOPK, NODES = 5, 4, 8
 CANDIDATES = {"1": {"candidate_steps": [0, 1, 3, 5]}}
 DERIVED, WITH_A_CHAIN = {0: 1, 1: 3, 3: 6, 5: 8}, {0: 1, 1: 2, 3: 5, 5: 8}
 ADAPTIVE = {"policy": "recorded_policies:TreePolicy", "memory_guard": False, "fail_open": PATIENT}
-FEW, MANY = 40, 200
 DRAWS = 100_000
-Greedy = dict[str, list[int]]
-
-
-def requests(count: int) -> list[Job]:
-    """Requests of many lengths, so that every batch size occurs."""
-    texts = prompts(count, 7)
-    return [Job(f"tree-{i}", text, {"max_new_tokens": 2 + i % 40}) for i, text in enumerate(texts)]
 
 
 def tree(shelf: Any, algorithm: str, folder: Any, listed: str = "", **options: Any) -> Any:
@@ -51,40 +42,30 @@ def tree(shelf: Any, algorithm: str, folder: Any, listed: str = "", **options: A
     )
 
 
-@pytest.fixture(scope="module")
-def plain(shelf: Any) -> Callable[[int], Greedy]:
-    """Greedy answers of so many requests without speculation, by name of the request."""
-
-    @functools.cache
-    def answers(count: int) -> Greedy:
-        found = shelf.get(**PLAIN).run(requests(count))
-        return {name: answer.tokens for name, answer in found.items()}
-
-    return answers
-
-
 @pytest.mark.parametrize(
-    ("algorithm", "listed", "nodes", "count"),
+    ("algorithm", "listed", "nodes", "turns"),
     [
-        ("EAGLE", "", DERIVED, FEW),
-        pytest.param("EAGLE", "1:2,3:5", WITH_A_CHAIN, MANY, marks=pytest.mark.long),
-        pytest.param("EAGLE3", "1:2,3:5", WITH_A_CHAIN, MANY, marks=pytest.mark.long),
-        pytest.param("STANDALONE", "1:2,3:5", WITH_A_CHAIN, MANY, marks=pytest.mark.long),
+        ("EAGLE", "", DERIVED, 2),
+        pytest.param("EAGLE", "1:2,3:5", WITH_A_CHAIN, 10, marks=pytest.mark.long),
+        pytest.param("EAGLE3", "1:2,3:5", WITH_A_CHAIN, 10, marks=pytest.mark.long),
+        pytest.param("STANDALONE", "1:2,3:5", WITH_A_CHAIN, 10, marks=pytest.mark.long),
     ],
 )
 def test_text_and_labels_while_the_depth_changes(
-    plain: Callable[[int], Greedy],
+    reference: dict[str, Any],
     shelf: Any,
     tmp_path: Any,
     algorithm: str,
     listed: str,
     nodes: dict[int, int],
-    count: int,
+    turns: int,
 ) -> None:
-    expected = plain(count)
     engine = tree(shelf, algorithm, tmp_path, listed)
-    answers = engine.run(requests(count))
-    assert {name: answer.tokens for name, answer in answers.items()} == expected
+    once = mixed_lengths()
+    jobs = [replace(job, name=f"{job.name}.{turn}") for turn in range(turns) for job in once]
+    answers = engine.run(jobs)
+    for name, answer in answers.items():
+        assert answer.tokens == reference[name.partition(".")[0]].tokens, name
     record = read_settled(engine.record_file)
     ladder, counts = (",".join(map(str, each)) for each in (nodes, nodes.values()))
     assert f"ladder={ladder} scheduling=sync nodes={counts} " in engine.log
@@ -97,7 +78,7 @@ def test_text_and_labels_while_the_depth_changes(
     assert {line["slots"] for line in record if line["kind"] == "reserve"} == {STEPS * TOPK}
     told = by_request(record)
     check_labels(answers, told, STEPS)
-    assert sum(totals["accepted"] for totals in told.values()) > 2 * count
+    assert sum(totals["accepted"] for totals in told.values()) > 2 * len(jobs)
     assert status(engine.status_file)["fail_opens"] == {}
     assert "Traceback" not in engine.log
 
