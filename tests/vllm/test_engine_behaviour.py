@@ -102,7 +102,9 @@ def test_drafter_passes_fall_with_depth(engine: Any) -> None:
     assert passes[0] == pytest.approx(1.0), "OFF-warm keeps the drafter's one pass"
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "asynchronous", [pytest.param(False, marks=pytest.mark.long), True], ids=["sync", "async"]
+)
 def test_a_request_of_a_trace_is_one_request(
     shelf: Any, tmp_path: Path, asynchronous: bool
 ) -> None:

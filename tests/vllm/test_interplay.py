@@ -167,6 +167,7 @@ def mixed(loras: Sequence[Any]) -> list[Job]:
 
 
 @pytest.mark.engine
+@pytest.mark.long  # vLLM's LoRA kernels are compiled first
 @pytest.mark.usefixtures("masked_operators")
 def test_with_lora_tokens_are_those_without_speculation(shelf: Any, loras: list[Any]) -> None:
     plain = shelf.get().run(mixed(loras[:1]))

@@ -94,11 +94,8 @@ def check_state(steadiness: Steadiness) -> None:
         assert moment.saved < 200_000
 
 
-@pytest.mark.parametrize(
-    "traffic",
-    [pytest.param(False, id="sync", marks=pytest.mark.long), pytest.param(True, id="async")],
-    indirect=True,
-)
+@pytest.mark.long  # test_http_mixed_traffic.py has such clients in every run
+@pytest.mark.parametrize("traffic", [False, True], ids=["sync", "async"], indirect=True)
 def test_mixed_traffic_is_answered_rightly_and_leaves_nothing(
     traffic: MixedTraffic, tmp_path: Path
 ) -> None:

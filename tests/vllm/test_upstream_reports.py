@@ -31,7 +31,9 @@ LATER = [pytest.param(each, marks=pytest.mark.long) for each in ("mtp", "draft_m
 """The first of each kind runs in every test run, the others in the long one."""
 
 
-@pytest.mark.parametrize("adaptive", [GOODPUT, RANDOM], ids=["goodput", "random"])
+@pytest.mark.parametrize(
+    "adaptive", [pytest.param(GOODPUT, marks=pytest.mark.long), RANDOM], ids=["goodput", "random"]
+)
 def test_a_request_left_out_of_a_step_verifies_no_stale_placeholder(
     shelf: Any, adaptive: dict[str, Any]
 ) -> None:
