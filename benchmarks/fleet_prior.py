@@ -78,7 +78,7 @@ def answer(engine: Engine, cell: Cell, traffic: Traffic, seed: int) -> list[tupl
     on = engine.priced(ARM, device(cell.device))
     charge, noise = on.charge(cell.method), Noise(cell.noise, NOISE_SEED + seed)
     steps = recorder.pop_steps()
-    return curve_of(steps, [charge.seconds(work) * noise.factor() for work in steps])
+    return curve_of(steps, [noise.seconds(charge.seconds(work)) for work in steps])
 
 
 def with_text(traffic: Traffic, records: tuple[str, ...]) -> Traffic:

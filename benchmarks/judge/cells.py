@@ -17,11 +17,12 @@ from adaptive_spec.errors import ConfigError
 
 from .engines import SGLANG, VLLM, EngineKind, Name
 from .sglang_scheduler import LAUNCHED
-from .traffic import LONGEST_PROMPT, Arrivals, Piece, Traffic
+from .traffic import LONGEST_PROMPT, Arrivals, Piece, Stream, Traffic
 
 FILE = Path(__file__).with_name("cells.yaml")
 LATER = "later"
 Measured = Literal["", "loaded", "whole"]
+TPOT = "tpot"
 
 
 class _Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,7 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kv_tokens: room in the KV cache; 0: enough.
+        neighbour: on the device; see `clock.Noise`.
         kmax: `num_speculative_tokens`.
         ahead, fixed_depth, fillers, engine: see `EngineKind`.
         second_source: our own rule looks drafts up, too, where records say what is found.
@@ -38,6 +40,7 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kv_tokens: int = 0
+    neighbour: tuple[float, ...] = ()
     kmax: int = 7
     ahead: bool = False
     fixed_depth: bool = False
@@ -72,24 +75,30 @@ class Cell(_Common, frozen=True, kw_only=True):
     def kind(self) -> EngineKind:
         """The engine that it runs on."""
         return EngineKind(
-            self.method, self.kmax, self.ahead, self.fixed_depth, self.fillers, self.engine
+            self.method,
+            self.kmax,
+            self.ahead,
+            self.fixed_depth,
+            self.fillers,
+            self.engine,
+            self.traffic.cached,
         )
 
     @property
     def constant(self) -> bool:
         """Return whether so many clients ask all the time."""
-        return self.traffic.arrivals is None and not self.traffic.changes
+        return not self.traffic.timed and not self.traffic.changes
 
     @property
     def measure(self) -> str:
         """Return the measure by which arms are compared.
 
         ``loaded``: tokens per second until the last request was sent, where the number of clients
-        is constant; ``whole``: until the last answer; ``tpot``: mean time per token of arrivals,
-        which every arm answers at the rate of their coming.
+        is constant; ``whole``: until the last answer; ``tpot``: mean time per token of
+        requests that come at times of their own, which every arm answers as they come.
         """
-        if self.traffic.arrivals is not None:
-            return "tpot"
+        if self.traffic.timed:
+            return TPOT
         return self.measured or ("loaded" if self.constant else "whole")
 
 
@@ -110,6 +119,7 @@ class _Entry(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
     clients: tuple[int, ...] = ()
     pieces: tuple[tuple[Any, ...], ...] = ()
     arrivals: Arrivals | None = None
+    streams: tuple[Stream, ...] = ()
     load: str = ""
     requests: int = 0
     lengths: str = "records"
@@ -132,6 +142,10 @@ def load_cells(file: Path = FILE) -> list[Cell]:
         if cell.engine == SGLANG and LAUNCHED.get(cell.method) != cell.kmax:
             known = ", ".join(f"{method} with kmax {k}" for method, k in LAUNCHED.items())
             raise ConfigError(f"{file.name}: {cell.name!r}: SGLang's cells are {known}")
+        if len(cell.neighbour) not in (0, 3):
+            raise ConfigError(f"{file.name}: {cell.name!r}: `neighbour` has three numbers")
+        if cell.engine == SGLANG and cell.traffic.cached:
+            raise ConfigError(f"{file.name}: {cell.name!r}: SGLang's cells have no conversations")
         # The scheduler would never admit it: `engines.MAX_MODEL_LEN`.
         if cell.traffic.prompts > LONGEST_PROMPT:
             raise ConfigError(
@@ -168,6 +182,7 @@ def _of(group: str, entry: _Entry) -> Iterator[Cell]:
             traffic=Traffic(
                 pieces=tuple(pieces),
                 arrivals=entry.arrivals,
+                streams=entry.streams,
                 records=records,
                 lengths=entry.lengths,
                 mean=entry.mean,

@@ -29,22 +29,32 @@ class VirtualClock:
 
 
 class Noise:
-    """Log-normal factors of mean 1; the n-th step has the same one in every arm.
+    """Seconds of steps on a device that is not alone: log-normal factors of mean 1, a neighbour.
+
+    The n-th step has the same factor in every arm. The neighbour comes and goes by the seconds that
+    the device has worked.
 
     Args:
         deviation: standard deviation of the logarithm; 0: no noise.
         seed: of the draws.
+        neighbour: seconds alone, seconds beside a neighbour, and the factor of step times
+            meanwhile; over and over. Empty: always alone.
     """
 
-    def __init__(self, deviation: float, seed: int) -> None:
+    def __init__(self, deviation: float, seed: int, neighbour: tuple[float, ...] = ()) -> None:
         self._deviation, self._random = deviation, random.Random(seed)
+        self._neighbour, self._worked = neighbour, 0.0
 
-    def factor(self) -> float:
-        """Return the factor of the next step."""
-        deviation = self._deviation
-        if not deviation:
-            return 1.0
-        return math.exp(self._random.gauss(-(deviation**2) / 2, deviation))
+    def seconds(self, alone: float) -> float:
+        """Return the seconds of the next step, which takes so many by itself."""
+        if deviation := self._deviation:
+            alone *= math.exp(self._random.gauss(-(deviation**2) / 2, deviation))
+        if self._neighbour:
+            before, beside, factor = self._neighbour
+            if self._worked % (before + beside) >= before:
+                alone *= factor
+            self._worked += alone
+        return alone
 
 
 class Recorder:
@@ -62,7 +72,7 @@ class Recorder:
         self.seconds: list[float] = []
         """The list has one entry per completed step."""
         self.noise = Noise(0.0, 0)
-        """Factor of each step's time from now on."""
+        """Of the steps from now on."""
         self._under_way: dict[int, Work] = {}
         self._last = Work()
 
@@ -84,7 +94,7 @@ class Recorder:
         work = self._under_way.pop(key, None)
         if work is not None:
             assert self.charge is not None, "no device is in use"
-            seconds = self.charge.seconds(work) * self.noise.factor()
+            seconds = self.noise.seconds(self.charge.seconds(work))
             self.clock.advance(seconds)
             self.completed.append(work)
             self.seconds.append(seconds)

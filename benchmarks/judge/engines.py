@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -34,6 +35,7 @@ class EngineKind(NamedTuple):
         fixed_depth: the drafter always makes Kmax drafts; only verification is trimmed.
         fillers: drafts that are not found are filled up to Kmax, as on vLLM's model runner V2.
         engine: whose scheduler.
+        cached: prompts may begin with what the engine has kept.
     """
 
     method: str = "eagle"
@@ -42,6 +44,7 @@ class EngineKind(NamedTuple):
     fixed_depth: bool = False
     fillers: bool = False
     engine: Name = VLLM
+    cached: bool = False
 
 
 class Emitted(NamedTuple):
@@ -79,7 +82,15 @@ class Engine(Protocol):
         """Our plugin's counters since it was attached; empty without it."""
         ...
 
-    def submit(self, name: str, prompt: int, tokens: int, lines: Lines, start: int) -> None:
+    def submit(
+        self,
+        name: str,
+        prompt: int,
+        tokens: int,
+        lines: Lines,
+        start: int,
+        history: Sequence[int] = (),
+    ) -> None:
         """Send a request.
 
         Args:
@@ -88,6 +99,7 @@ class Engine(Protocol):
             tokens: of its answer, the one that the prompt's last pass emits included.
             lines: records that its answer is a stretch of.
             start: first position in them.
+            history: tokens that the prompt begins with.
         """
         ...
 

@@ -48,12 +48,13 @@ def tables() -> dict[str, str]:
         "groups": _groups(main),
         "others": _others(main),
         "ablations": _ablations(found),
+        "later": _further([c for c in found if c.group.startswith(LATER) and not c.extra]),
         "extra": _further([c for c in found if c.extra]),
         "against-real": comparison.table(comparison.published()),
         "sglang": _sglang([cell for cell in everything if cell.engine == SGLANG]),
     }
-    for group in dict.fromkeys(cell.group for cell in found if not cell.extra):
-        same = [cell for cell in found if cell.group == group and not cell.extra]
+    for group in dict.fromkeys(cell.group for cell in main):
+        same = [cell for cell in main if cell.group == group]
         shown[group.replace(":", "").replace(" ", "-")] = _cells(same)
     return shown
 

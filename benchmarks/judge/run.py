@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .arms import LADDER, ladder_graphs, parse_arm
-from .cells import Cell
+from .cells import TPOT, Cell
 from .clock import Noise
 from .device import Device, Work, device
 from .engines import Engine, EngineKind
@@ -24,6 +24,11 @@ def seeds_of(text: str) -> range:
     """Return the seeds from the first to the last, ``1-28``, or the only one."""
     first, _, last = text.partition("-")
     return range(int(first), int(last or first) + 1)
+
+
+def noise_of(cell: Cell, seed: int) -> Noise:
+    """Return what disturbs the steps of a cell."""
+    return Noise(cell.noise, NOISE_SEED + seed, cell.neighbour)
 
 
 class Engines:
@@ -85,7 +90,7 @@ def runs(
         arm = replace(arm, graphs=ladder_graphs(cell.kmax))
     if cell.second_source and arm.learns:
         arm = replace(arm, second_source=True)
-    known = not arm.policy and cell.traffic.arrivals is None
+    known = not arm.policy and not cell.traffic.timed
     engine = engines.of(cell)
     on = engine.priced(arm, device(cell.device))
     same = (cell.traffic, cell.kind, cell.kv_tokens, arm.name, seed)
@@ -114,7 +119,7 @@ def _parts(learns: bool, restart: bool) -> tuple[str, ...]:
 
 def _answer(engine: Engine, cell: Cell, made: list[Job], seed: int) -> _Answered:
     recorder = engine.recorder
-    recorder.noise = Noise(cell.noise, NOISE_SEED + seed)
+    recorder.noise = noise_of(cell, seed)
     before = engine.status()
     served = serve(engine, cell.traffic, made)
     steps = recorder.pop_steps()
@@ -131,12 +136,12 @@ def _row(
     answered: _Answered,
     on: Device,
 ) -> Row:
-    charge, noise = on.charge(cell.method), Noise(cell.noise, NOISE_SEED + seed)
+    charge, noise = on.charge(cell.method), noise_of(cell, seed)
     steps, sent = answered.steps, answered.sent
-    seconds = [charge.seconds(work) * noise.factor() for work in steps]
+    seconds = [noise.seconds(charge.seconds(work)) for work in steps]
     requests = max(sum(work.requests for work in steps), 1)
     before, after = answered.counters
-    arrived = cell.traffic.arrivals is not None
+    arrived = cell.measure == TPOT
     return Row(
         cell=cell.name,
         arm=name,

@@ -32,6 +32,7 @@ import gc
 import json
 import tempfile
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,11 +176,20 @@ class ScriptedSglang:
         found: dict[str, Any] = {} if self._attached is None else self.controller.status()
         return found
 
-    def submit(self, name: str, prompt: int, tokens: int, lines: Lines, start: int) -> None:
+    def submit(
+        self,
+        name: str,
+        prompt: int,
+        tokens: int,
+        lines: Lines,
+        start: int,
+        history: Sequence[int] = (),
+    ) -> None:
         """Send a request; see `engines.Engine`."""
         self.script.texts[name] = Text(lines, start)
         # No token ends it, but SGLang does not know that: it admits requests that may not fit.
-        submit(self.scheduler, name, [DRAFT] * prompt, temperature=0.0, max_new_tokens=tokens)
+        read = [*history, *[DRAFT] * (prompt - len(history))]
+        submit(self.scheduler, name, read, temperature=0.0, max_new_tokens=tokens)
 
     def step(self) -> list[Emitted]:
         """Take a turn of SGLang's plain loop, or of its overlapped one."""

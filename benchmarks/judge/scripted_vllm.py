@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ class ScriptedVllm:
         self.scheduler: Any = self._core.scheduler
         self.script.requests = self.scheduler.requests
         self._held: list[Any] = []
+        self._conversations: dict[str, tuple[int, ...]] = {}
+        """Of the requests under way, by id: the tokens that tell it from others."""
+        self._holes: set[tuple[int, ...]] = set()
+        """Conversations that a step without the drafter has met."""
         self._most_blocks = int(self.scheduler.cache_config.num_gpu_blocks)
         record_steps(self.scheduler, self.recorder)
         gc.collect()
@@ -114,18 +119,29 @@ class ScriptedVllm:
         found: dict[str, Any] = self.controller.status()
         return found
 
-    def submit(self, name: str, prompt: int, tokens: int, lines: Lines, start: int) -> None:
+    def submit(
+        self,
+        name: str,
+        prompt: int,
+        tokens: int,
+        lines: Lines,
+        start: int,
+        history: Sequence[int] = (),
+    ) -> None:
         """Send a request; see `engines.Engine`."""
         from vllm import SamplingParams
         from vllm.v1.engine import EngineCoreRequest
 
-        self.script.texts[name] = Text(lines, start)
+        text = self.script.texts[name] = Text(lines, start)
+        if history:  # what is kept of earlier turns has the holes that these had
+            text.lost = tuple(history[:2]) in self._holes
+            self._conversations[name] = tuple(history[:2])
         parameters = SamplingParams(
             temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False
         )
         request = EngineCoreRequest(
             request_id=name,
-            prompt_token_ids=[DRAFT] * prompt,
+            prompt_token_ids=[*history, *[DRAFT] * (prompt - len(history))],
             mm_features=None,
             sampling_params=parameters,
             pooling_params=None,
@@ -148,13 +164,19 @@ class ScriptedVllm:
                 finished = one.finish_reason is not None
                 found.append(Emitted(one.request_id, len(one.new_token_ids), finished))
                 if finished:
-                    self.script.texts.pop(one.request_id, None)
+                    text = self.script.texts.pop(one.request_id, None)
+                    conversation = self._conversations.pop(one.request_id, ())
+                    if text is not None and text.lost and conversation:
+                        self._holes.add(conversation)
         return found
 
     def drain(self) -> None:
         """Finish a step that was scheduled ahead, for requests that have all ended."""
         while self._core.batch_queue:
             self.step()
+        if self.kind.cached:  # each arm begins with nothing kept
+            self.scheduler.reset_prefix_cache()
+            self._holes.clear()
 
     def close(self) -> None:
         """Shut down in order."""
@@ -206,7 +228,7 @@ class ScriptedVllm:
             max_model_len=MAX_MODEL_LEN,
             max_num_seqs=MOST_REQUESTS,
             max_num_batched_tokens=STEP_TOKENS,
-            enable_prefix_caching=False,
+            enable_prefix_caching=self.kind.cached,
             block_size=BLOCK_TOKENS,
             num_gpu_blocks_override=MOST_BLOCKS,
             async_scheduling=self.kind.ahead,

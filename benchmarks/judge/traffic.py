@@ -1,9 +1,14 @@
-"""Requests to an engine: clients in a closed loop, a number that changes, or arrivals in time."""
+"""Requests to an engine: clients in a closed loop, a number that changes, or arrivals in time.
+
+Streams of several kinds run side by side: clients that wait, conversations, bursts.
+"""
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -16,8 +21,10 @@ from adaptive_spec.step import IntArray
 
 from .engines import Engine
 from .records import lines
-from .script import Lines
+from .script import DRAFT, EMITTED, Lines
 
+TOKENS = 64
+"""Size of the vocabulary (`engines.write_model`)."""
 PAUSE_SECONDS = 1.0
 """Virtual time between two loads, so that the adapter sees an idle engine."""
 LUMP_SECONDS = 3.0
@@ -56,12 +63,10 @@ class Arrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lengths: bool = True
 
 
-class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The load: requests, prompts and lengths.
+class _Answers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What requests are like.
 
     Attributes:
-        pieces: of a closed loop; a client sends its next request when its last one is answered.
-        arrivals: in place of `pieces`.
         records: what the drafter does; of several, requests play one after the other in turn.
         lengths: of answers: ``records`` for each record's own, ``lognormal`` for a log-normal
             distribution of mean `mean`, or ``even`` for half to one and a half times the mean.
@@ -70,13 +75,48 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         prompts: tokens of each prompt; 0: the record's own, or 64.
     """
 
-    pieces: tuple[Piece, ...] = ()
-    arrivals: Arrivals | None = None
-    records: tuple[str, ...]
+    records: tuple[str, ...] = ()
     lengths: str = "records"
     mean: int = 64
     longest: int = 2048
     prompts: int = 0
+
+
+class Stream(_Answers, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Requests of one kind, beside those of other streams.
+
+    Attributes:
+        requests: in all.
+        clients: of a closed loop; 0: the requests arrive in time.
+        turns: requests of a conversation. The prompt of each goes on from the last answer, and the
+            engine has kept what it read and wrote before.
+        wait: mean seconds between an answer and its client's next request; exponential.
+        rate: lowest and highest number of arrivals per second, between which it swings.
+        period: seconds of a swing.
+        burst: requests that arrive at once.
+    """
+
+    requests: Positive
+    clients: int = 0
+    turns: Positive = 1
+    wait: float = 0.0
+    rate: tuple[float, float] = (1.0, 1.0)
+    period: float = 60.0
+    burst: Positive = 1
+
+
+class Traffic(_Answers, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The load: requests, prompts and lengths.
+
+    Attributes:
+        pieces: of a closed loop; a client sends its next request when its last one is answered.
+        arrivals: in place of `pieces`.
+        streams: in place of both.
+    """
+
+    pieces: tuple[Piece, ...] = ()
+    arrivals: Arrivals | None = None
+    streams: tuple[Stream, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -84,21 +124,43 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return len({piece.clients for piece in self.pieces}) != 1
 
     @property
+    def timed(self) -> bool:
+        """Return whether requests come at times of their own, and not just after answers."""
+        by_time = any(stream.wait or not stream.clients for stream in self.streams)
+        return self.arrivals is not None or by_time
+
+    @property
+    def cached(self) -> bool:
+        """Return whether prompts begin with what the engine has kept."""
+        return any(stream.turns > 1 for stream in self.streams)
+
+    @property
     def requests(self) -> int:
         """Requests in all."""
         if self.arrivals is not None:
             return self.arrivals.requests
-        return sum(piece.requests for piece in self.pieces)
+        by_pieces = sum(piece.requests for piece in self.pieces)
+        return by_pieces + sum(stream.requests for stream in self.streams)
 
 
 class Job(NamedTuple):
-    """A request: the stretch of the records that it plays, and its tokens."""
+    """A request: the stretch of the records that it plays, and its tokens.
+
+    Attributes:
+        history: tokens that the prompt begins with, of earlier turns.
+        arrival: seconds from the load's begin.
+        after: number of the request whose answer comes before; -1: none.
+        wait: seconds since that answer.
+    """
 
     prompt: int
     tokens: int
     lines: Lines
     start: int
     arrival: float = 0.0
+    after: int = -1
+    wait: float = 0.0
+    history: Sequence[int] = ()
 
 
 SPREAD = 1.0
@@ -114,6 +176,11 @@ def jobs(traffic: Traffic, method: str, kmax: int, seed: int) -> list[Job]:
     digest = zlib.crc32(msgspec.json.encode(traffic))
     random = np.random.default_rng([seed, digest])
     made: list[Job] = []
+    for stream in traffic.streams:
+        known = [lines(name, method, kmax) for name in stream.records or traffic.records]
+        made += _stream(stream, known, len(made), random)
+    if made:
+        return made
     pieces: Sequence[tuple[int, tuple[str, ...]]] = [
         (piece.requests, piece.records or traffic.records) for piece in traffic.pieces
     ] or [(traffic.requests, traffic.records)]
@@ -126,7 +193,9 @@ def jobs(traffic: Traffic, method: str, kmax: int, seed: int) -> list[Job]:
     return made
 
 
-def _job(traffic: Traffic, played: Lines, random: np.random.Generator, at: _Arrival | None) -> Job:
+def _job(
+    traffic: _Answers, played: Lines, random: np.random.Generator, at: _Arrival | None = None
+) -> Job:
     data = played.data
     record = int(random.integers(0, data.records))
     start, own = int(data.offsets[record]), int(data.lengths[record])
@@ -144,6 +213,44 @@ def _job(traffic: Traffic, played: Lines, random: np.random.Generator, at: _Arri
     if at.prompt:
         prompt, tokens = at.prompt, max(at.tokens, 2)
     return Job(prompt, min(tokens, traffic.longest), played, start, at.seconds)
+
+
+def _stream(
+    stream: Stream, known: Sequence[Lines], first: int, random: np.random.Generator
+) -> list[Job]:
+    """Return the requests of a stream; `first` is the number of the first one."""
+    made: list[Job] = []
+    clients, seconds = stream.clients, 0.0
+    for number in range(stream.requests):
+        job = _job(stream, known[number % len(known)], random)
+        if not clients:
+            if not number % stream.burst:
+                seconds = _next_arrival(stream, seconds, random)
+            made.append(job._replace(arrival=seconds))
+            continue
+        round_, history = number // clients, list[int]()
+        if number >= clients:
+            wait = float(random.exponential(stream.wait)) if stream.wait else 0.0
+            job = job._replace(after=first + number - clients, wait=wait)
+        if stream.turns > 1 and round_ % stream.turns:
+            before = made[number - clients]
+            history = [*before.history, *[DRAFT] * (before.prompt - len(before.history))]
+            history += [EMITTED] * before.tokens
+        elif stream.turns > 1:  # two tokens tell the conversations apart
+            name = first + number
+            history = [name % TOKENS, name // TOKENS % TOKENS]
+        made.append(job._replace(prompt=len(history) + job.prompt, history=history))
+    return made
+
+
+def _next_arrival(stream: Stream, seconds: float, random: np.random.Generator) -> float:
+    """Return the next time of a Poisson process whose rate swings as a sine does, by thinning."""
+    low, high = stream.rate
+    while True:
+        seconds += float(random.exponential(1.0 / high))
+        swing = 0.5 - 0.5 * math.cos(2.0 * math.pi * seconds / stream.period)
+        if random.random() * high <= low + (high - low) * swing:
+            return seconds
 
 
 class _Arrival(NamedTuple):
@@ -214,28 +321,30 @@ def serve(engine: Engine, traffic: Traffic, made: Sequence[Job]) -> Served:
     came: dict[str, float] = {}
     first: dict[str, float] = {}
     first_token, per_token = [0.0] * total, [0.0] * total
-    limits = _limits(traffic)
+    limits = list(_limits(traffic.pieces))
+    due = [] if limits else [(began + j.arrival, n) for n, j in enumerate(made) if j.after < 0]
+    heapify(due)
+    next_of = {job.after: number for number, job in enumerate(made)}
 
-    def send() -> None:
+    def send(number: int, at: float) -> None:
         nonlocal sent, last_sent
-        job, name = made[sent], f"q{sent}"
-        came[name] = began + job.arrival if traffic.arrivals else clock()
-        engine.submit(name, job.prompt, job.tokens, job.lines, job.start)
+        job, name = made[number], f"q{number}"
+        came[name] = at
+        engine.submit(name, job.prompt, job.tokens, job.lines, job.start, job.history)
         live.add(name)
         sent += 1
         if sent == total:
             last_sent = len(recorder.completed)
 
     while live or sent < total:
-        if traffic.arrivals is not None:
-            if not live and sent < total:
-                # Rounded down, the time could stay short of the arrival: a step of no length more.
-                clock.advance(max(began + made[sent].arrival - clock(), 0.0) + 1e-9)
-            while sent < total and began + made[sent].arrival <= clock():
-                send()
-        else:
-            while sent < total and len(live) < limits[sent]:
-                send()
+        if due and not live:
+            # Rounded down, the time could stay short of the arrival: a step of no length more.
+            clock.advance(max(due[0][0] - clock(), 0.0) + 1e-9)
+        while due and due[0][0] <= clock():
+            at, number = heappop(due)
+            send(number, at)
+        while limits and sent < total and len(live) < limits[sent]:
+            send(sent, clock())
         for name, tokens, finished in engine.step():
             number = int(name[1:])
             if tokens and name not in first:
@@ -245,16 +354,14 @@ def serve(engine: Engine, traffic: Traffic, made: Sequence[Job]) -> Served:
                 live.discard(name)
                 rest = max(made[number].tokens - 1, 1)
                 per_token[number] = (clock() - first[name]) / rest
+                if (following := next_of.get(number)) is not None:
+                    heappush(due, (clock() + made[following].wait, following))
     engine.drain()
     return Served(last_sent, first_token, per_token)
 
 
-def _limits(traffic: Traffic) -> list[int]:
+def _limits(pieces: Sequence[Piece]) -> Iterator[int]:
     """Number of clients by number of requests sent."""
-    return list(_each(traffic.pieces))
-
-
-def _each(pieces: Sequence[Piece]) -> Iterator[int]:
     for piece in pieces:
         for _ in range(piece.requests):
             yield piece.clients

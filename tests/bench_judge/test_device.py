@@ -98,8 +98,13 @@ def test_a_hardware_profile_is_a_device() -> None:
 
 
 def test_noise_has_mean_one_and_is_the_same_in_every_arm() -> None:
-    drawn = [Noise(0.3, 5).factor() for _ in range(2)]
+    drawn = [Noise(0.3, 5).seconds(1.0) for _ in range(2)]
     assert drawn[0] == drawn[1]
     noise = Noise(0.3, 5)
-    assert fmean(noise.factor() for _ in range(20_000)) == pytest.approx(1.0, abs=0.01)
-    assert Noise(0.0, 5).factor() == 1.0
+    assert fmean(noise.seconds(1.0) for _ in range(20_000)) == pytest.approx(1.0, abs=0.01)
+    assert Noise(0.0, 5).seconds(0.5) == 0.5
+
+
+def test_a_neighbour_comes_and_goes_by_the_time_that_the_device_works() -> None:
+    noise = Noise(0.0, 5, (2.0, 3.0, 1.5))
+    assert [noise.seconds(1.0) for _ in range(8)] == [1.0, 1.0, 1.5, 1.5, 1.0, 1.0, 1.5, 1.5]

@@ -13,13 +13,13 @@ from benchmarks.judge.arms import parse_arm
 from benchmarks.judge.cells import LATER, load_cells
 from benchmarks.judge.device import Work
 from benchmarks.judge.main import STATIC, Plan, key_of
-from benchmarks.judge.records import lines
+from benchmarks.judge.records import STRETCH, lines
 from benchmarks.judge.results import CellFigures, figures, published
 from benchmarks.judge.rows import COLD, WARM, Row, RowFile, by_size, curve_of
-from benchmarks.judge.script import Text
+from benchmarks.judge.script import DRAFT, EMITTED, Text
 from benchmarks.judge.start import has_arm
 from benchmarks.judge.tables import tuned_on_cell, tuned_on_constant
-from benchmarks.judge.traffic import Arrivals, Piece, Traffic, jobs
+from benchmarks.judge.traffic import Arrivals, Piece, Stream, Traffic, jobs
 
 
 def row(cell: str, arm: str, rate: float, part: str = "", seed: int = 1, size: int = 8) -> Row:
@@ -120,6 +120,41 @@ def test_tenants_take_turns_and_pieces_have_their_own_text() -> None:
     pieces = Piece(4, 1, ("hazard:0.9",)), Piece(4, 1, ("hazard:0.2",))
     asked = jobs(Traffic(pieces=pieces, records=()), "eagle", 7, 1)
     assert [job.lines for job in asked] == [easy, hard]
+
+
+def test_a_conversations_prompt_goes_on_from_what_was_said() -> None:
+    stream = Stream(clients=2, requests=6, turns=2, wait=3.0, prompts=5, lengths="even", mean=4)
+    made = jobs(Traffic(streams=(stream,), records=("hazard:0.5",)), "eagle", 7, 1)
+    assert [job.after for job in made] == [-1, -1, 0, 1, 2, 3]
+    assert [job.wait > 0.0 for job in made] == [False, False, True, True, True, True]
+    for begins, goes_on in ((0, 2), (1, 3)):
+        first, second = made[begins], made[goes_on]
+        assert second.history == [*first.history, *[DRAFT] * 5, *[EMITTED] * first.tokens]
+        assert second.prompt == len(second.history) + 5
+    heads = [tuple(made[number].history) for number in (0, 1, 4, 5)]
+    assert len(set(heads)) == 4, "conversations are told apart"
+
+
+def test_arrivals_swing_and_come_in_bursts() -> None:
+    stream = Stream(requests=3000, rate=(1.0, 9.0), period=20.0, burst=3)
+    made = jobs(Traffic(streams=(stream,), records=("hazard:0.5",)), "eagle", 7, 1)
+    times = np.array([job.arrival for job in made])
+    assert (times[::3] == times[2::3]).all()
+    assert len(set(times)) == 1000
+    high = np.abs(times[::3] % 20.0 - 10.0) < 5.0
+    # A sine from 1 to 9: its upper half has the mean 5 + 8 / pi, the lower one 5 - 8 / pi.
+    assert high.mean() == pytest.approx(0.5 + 0.8 / np.pi, abs=0.03)
+    assert times[-1] == pytest.approx(1000 / 5.0, rel=0.1)
+
+
+def test_acceptance_changes_within_a_long_answer() -> None:
+    data = lines("hazard:0.8-0.3", "eagle", 7).data
+    starts = data.offsets[:-1][data.lengths >= STRETCH + 300]
+    early, late = (
+        np.concatenate([data.accepted[s + first : s + first + 300] for s in starts])
+        for first in (0, STRETCH)
+    )
+    assert early.mean() > 3 * late.mean() > 0.3
 
 
 def test_mooncakes_lumps_are_spread_over_their_three_seconds(

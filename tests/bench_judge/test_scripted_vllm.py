@@ -12,6 +12,7 @@ import pytest
 from adaptive_spec.sim.acceptance.data import steps_of
 from adaptive_spec.step import Mode, SpecPlan, StepContext
 from benchmarks.judge import garbage
+from benchmarks.judge import traffic as load
 from benchmarks.judge.arms import GOODPUT, parse_arm
 from benchmarks.judge.cells import Cell
 from benchmarks.judge.device import Graphs
@@ -19,7 +20,8 @@ from benchmarks.judge.engines import STEP_TOKENS
 from benchmarks.judge.records import lines
 from benchmarks.judge.run import Engines, runs
 from benchmarks.judge.scripted_vllm import ENVIRONMENT, ScriptedVllm
-from benchmarks.judge.traffic import Piece, Traffic
+from benchmarks.judge.traffic import Piece, Stream, Traffic, jobs
+from benchmarks.judge.vllm_worker import BLOCK_TOKENS
 from tests.bench_judge.scripted import DEVICE, Made, engines, serve
 
 pytestmark = [
@@ -99,6 +101,44 @@ def test_a_request_that_lived_through_off_cold_has_holes(engine_of: Made) -> Non
     assert engine.script.texts["long"].lost
     while not any(each.finished for each in engine.step()):
         pass
+    engine.recorder.pop_steps()
+
+
+def test_what_a_conversation_has_said_is_kept(engine_of: Made) -> None:
+    engine = engine_of(cached=True)
+    stream = Stream(clients=3, requests=12, turns=4, wait=2.0, prompts=160, lengths="even", mean=40)
+    asked = Traffic(streams=(stream,), records=("hazard:0.8",))
+    made = jobs(asked, "eagle", KMAX, 1)
+    engine.use(parse_arm("k3"), DEVICE)
+    for _ in range(2):  # what one load has left is no part of the next
+        began = engine.recorder.clock()
+        load.serve(engine, asked, made)
+        steps = engine.recorder.pop_steps()
+        read = sum(work.prefill for work in steps)
+        # Whole blocks are kept: of each later turn, the last one or two are read again.
+        new = sum(job.prompt - len(job.history) for job in made)
+        assert new < read < new + 12 * 3 * BLOCK_TOKENS < sum(job.prompt for job in made) / 2
+        worked = sum(DEVICE.charge("eagle").seconds(work) for work in steps)
+        waits = max(sum(made[n].wait for n in range(c, 12, 3)) for c in range(3))
+        assert engine.recorder.clock() - began > max(waits, worked)
+
+
+def test_a_conversation_keeps_the_holes_of_its_earlier_turns(engine_of: Made) -> None:
+    engine = engine_of(cached=True)
+    played, history = lines("hazard:0.8", "eagle", KMAX), [1, 0]
+    forced(engine, lambda context: (0, 0, Mode.OFF_COLD))
+    engine.submit("first", 90, 30, played, 0, history)
+    while not any(each.finished for each in engine.step()):
+        pass
+    forced(engine, lambda context: (3, 3, Mode.ON))
+    for name, begins, right in (("next", history, 0), ("other", [2, 0], 3)):
+        engine.submit(name, 90, 200, played, 0, begins)
+        most = 0
+        while name in engine.script.texts:
+            most = max(most, engine.script.texts[name].right)
+            engine.step()
+        assert min(most, 3) == right
+    engine.drain()
     engine.recorder.pop_steps()
 
 
