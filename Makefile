@@ -44,6 +44,8 @@ bench:
 	@$(PYTHON) scripts/environments.py dev vllm sglang
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.judge --processes 2 \
 		--results benchmarks/results/judge.json
+	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.judge --processes 2 \
+		--groups later --results benchmarks/results/judge.json
 	@$(ADAPTIVE_SPEC_VENVS)/sglang/bin/python -m benchmarks.judge --processes 2 \
 		--groups "later: SGLang" --results benchmarks/results/judge.json
 	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/generated_docs.py

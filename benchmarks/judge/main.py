@@ -252,12 +252,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.quick:
         return _gate(cells, file, renew=given.renew)
     if given.results is not None:
-        # Rows that the other environment has run are kept.
-        kept = published(given.results) if given.results.exists() else []
-        found = [cell for cell in figures(here, file, seeds) if cell.static]
-        found += [cell for cell in kept if not installed(cell.engine)]
-        found.sort(key=lambda cell: cell.engine != VLLM)
-        publish(found, given.results)
+        # What other groups and the other environment have shown is kept.
+        before = published(given.results) if given.results.exists() else []
+        ran = [cell for cell in figures(here, file, seeds) if cell.static]
+        by_name = {cell.name: cell for cell in (*before, *ran)}
+        kept = [by_name[cell.name] for cell in known if cell.name in by_name]
+        publish(kept, given.results)
     for engine in dict.fromkeys(cell.engine for cell in here):
         same = [cell for cell in here if cell.engine == engine]
         shown = arms or ARMS[engine]
@@ -321,9 +321,9 @@ def _split(text: str) -> list[str]:
 
 
 def _groups(text: str, known: Sequence[str]) -> list[str]:
-    """Names of groups; the beginning of one is enough."""
+    """Names of groups; a beginning stands for all that begin so."""
     starts = {name: [each for each in known if each.startswith(name)] for name in _split(text)}
-    return [found[0] if len(found) == 1 else name for name, found in starts.items()]
+    return [each for name, found in starts.items() for each in found or [name]]
 
 
 def _parser() -> argparse.ArgumentParser:
