@@ -64,7 +64,7 @@ class Arrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Answers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What requests are like.
+    """Text and lengths of requests.
 
     Attributes:
         records: what the drafter does; of several, requests play one after the other in turn.
