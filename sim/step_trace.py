@@ -164,14 +164,15 @@ class RecordedTrace:
         process, before, source = -1, -1, ""
         numbers, kmax = _RequestNumbers(), MOST_DRAFTS
         for segment in self.segments:
+            own = _process_of(segment)
             for record in read_segment(segment):
                 try:
                     step = msgspec.convert(record, RecordedStep)
                 except msgspec.ValidationError as error:
                     raise DataError(f"{segment.path}, step {record.get('step')}: {error}") from None
                 # Step numbers of a process ascend; another process has requests of its own.
-                if step.step <= before or _process_of(segment) != source:
-                    process, source = process + 1, _process_of(segment)
+                if step.step <= before or own != source:
+                    process, source = process + 1, own
                     numbers.begin_process()
                     kmax = MOST_DRAFTS
                 before = step.step

@@ -201,18 +201,16 @@ def _groups(cells: Sequence[CellFigures]) -> str:
 
 
 def _further(cells: Sequence[CellFigures]) -> str:
-    """A row for each group, with its worst cells over no speculation and over the best fixed K."""
+    """A row for each group: mean and worst over no speculation and over the best fixed K."""
     lines = []
     for group in dict.fromkeys(cell.group for cell in cells):
         same = [cell for cell in cells if cell.group == group]
         line = [f"{group.removeprefix(f'{LATER}: ')} ({len(same)})"]
-        for ratio in (_over_none, _over_best):
-            known = {cell.name: value for cell in same if (value := ratio(cell)) is not None}
-            line += [_summary(list(known.values())), min(known, key=lambda name: known[name])]
-        cold = [value for cell in same if (value := _cold(cell)) is not None]
-        lines.append([*line, _summary(cold)])
-    heads = ["traffic (cells)", "over none", "worst cell", "over the best fixed K", "worst cell"]
-    return markdown([*heads, "first 300 steps, cold"], lines)
+        for ratio in (_over_none, _over_best, _cold):
+            line.append(_summary([value for cell in same if (value := ratio(cell)) is not None]))
+        lines.append(line)
+    heads = ["traffic (cells)", "over none", "over the best fixed K", "first 300 steps, cold"]
+    return markdown(heads, lines)
 
 
 def _cells(cells: Sequence[CellFigures]) -> str:
