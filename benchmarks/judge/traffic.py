@@ -163,6 +163,8 @@ class Job(NamedTuple):
     history: Sequence[int] = ()
 
 
+_DRAWN_BY = ("pieces", "arrivals", "records", "lengths", "mean", "longest", "prompts")
+"""Fields that the draws of a load depend on, beside its streams. The order is part of it."""
 SPREAD = 1.0
 """Standard deviation of the logarithm of log-normal lengths: the longest tenth is 3.6 times the
 median."""
@@ -173,7 +175,10 @@ def jobs(traffic: Traffic, method: str, kmax: int, seed: int) -> list[Job]:
 
     Raises DataError where records or a trace are not there.
     """
-    digest = zlib.crc32(msgspec.json.encode(traffic))
+    shape = {name: getattr(traffic, name) for name in _DRAWN_BY}
+    if traffic.streams:
+        shape["streams"] = traffic.streams
+    digest = zlib.crc32(msgspec.json.encode(shape))
     random = np.random.default_rng([seed, digest])
     made: list[Job] = []
     for stream in traffic.streams:
