@@ -72,7 +72,7 @@ class Recorder:
         self.seconds: list[float] = []
         """The list has one entry per completed step."""
         self.noise = Noise(0.0, 0)
-        """Of the steps from now on."""
+        """Noise of the steps from now on."""
         self._under_way: dict[int, Work] = {}
         self._last = Work()
 

@@ -68,7 +68,7 @@ class ScriptedVllm:
         self.script.requests = self.scheduler.requests
         self._held: list[Any] = []
         self._conversations: dict[str, tuple[int, ...]] = {}
-        """Of the requests under way, by id: the tokens that tell it from others."""
+        """The first two tokens of the conversation of each request under way, by its id."""
         self._holes: set[tuple[int, ...]] = set()
         """Conversations that a step without the drafter has met."""
         self._most_blocks = int(self.scheduler.cache_config.num_gpu_blocks)

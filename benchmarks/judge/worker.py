@@ -1,4 +1,4 @@
-"""What a process of the judge does: a batch of tasks, on the engines that it has started."""
+"""A process of the judge does a batch of tasks on the engines that it has started."""
 
 from __future__ import annotations
 
