@@ -60,7 +60,7 @@ def tables() -> dict[str, str]:
 
 
 def readme_table() -> str:
-    """Means and worst cells of constant, changing and noisy traffic, and of kinds never tuned on."""
+    """Means and worst cells of constant, changing and noisy traffic, and of what came later."""
     everything = [cell for cell in published() if cell.engine == VLLM]
     found = _of_means(everything)
     named = {"constant": "constant load", "noise and cold": "noisy step times"}
