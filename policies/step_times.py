@@ -65,7 +65,8 @@ NOISES = [LEAST_NOISE * 2.0**n for n in range(9)]
 BESIDE_LEVEL = 0.03
 """Share of the prior variance that parts gain as the level jumps: one may have changed alone."""
 REMEMBERED = 2048.0
-"""Steps for which a jump of the level makes it likelier that the next one is of the level, too."""
+"""Steps for which a jump of the level makes it likelier that the next one is of the level, too, and
+over which the variance that jumps add to the parts is averaged."""
 FIRST_DRIFT, MOST_DRIFT = 1e-7, 1e-2
 """Variance that the level gains in a step, which is learned: at first, and at most."""
 LEAST_DRIFT = FIRST_DRIFT / 10.0
@@ -73,8 +74,8 @@ LEAST_DRIFT = FIRST_DRIFT / 10.0
 
 
 LEVEL, LEVEL_VARIANCE, LEVEL_DRIFT, NOISE = range(4)
-SURPRISE, LAST_SURPRISE, ALIKE, LEVEL_JUMPED, JUMPS, DOUBT = range(4, 10)
-_MOVING = DOUBT + 1
+SURPRISE, LAST_SURPRISE, ALIKE, LEVEL_JUMPED, JUMPS, DOUBT, GAINED = range(4, 11)
+_MOVING = GAINED + 1
 """Numbers of `learn_step` that move with each step."""
 
 
@@ -231,8 +232,8 @@ def learn_step(
         mean: [P]
         covariance: [P, P]
         c: [P] the likeliest coefficients before.
-        moving: [10] level, its variance, its drift, noise, what is known of surprises, and the
-            share of the spread that the parts have gained by a jump in this step.
+        moving: [11] level, its variance, its drift, noise, what is known of surprises, and the
+            share of the spread that the parts have gained by a jump in this step and in the mean.
         spread: [P, P] of what c may be off by.
         x: [P] features, the ragged part overwritten.
         t: what the step took (units).
@@ -265,6 +266,7 @@ def learn_step(
         for p in range(len(c)):
             covariance[p, p] += doubt * (min(far, 1.0) * c[p]) ** 2
         known = variance_of(covariance, x) + moving[LEVEL_VARIANCE] * expected**2
+    moving[GAINED] += (moving[DOUBT] - moving[GAINED]) / REMEMBERED
     if x[PREFILL] == 0.0:
         # While the belief is wide, an error tells little of the noise.
         rate = max(0.02, 1.0 / (4 + steps)) * (error / (error + known)) ** 2
@@ -375,6 +377,11 @@ class StepTimes:
                 *sizes, capability.max_draft_tokens, capability.ragged_penalty
             )
         return self._spreads[key]
+
+    def drift(self, batch: int, context: int) -> FloatArray:
+        """Return the variance [P, P] that parts gain in a step of this size, by jumps as well."""
+        gained: FloatArray = (DRIFT + self._moving[GAINED]) * self.spread(batch, context)
+        return gained
 
     def _tokens_of(self, batch: int) -> FloatArray:
         """Return [B Kmax + 1] tokens that run with 0, 1, ... drafts; some hundred are kept."""

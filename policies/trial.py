@@ -8,7 +8,8 @@ correlated beliefs; Frazier, Powell, Dayanik 2009), so that they are worth
 
 A K that was not timed at this load may take `SHARE` more or less than believed, besides.
 The plan's own n steps run in any case: what these tell is known by then. H ends where the result
-has faded: sigma^2 over the variance that the difference gains in a step.
+has faded: sigma^2 over the variance that the difference gains in a step, by drift and, in the mean
+of the last steps, by jumps of step times.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from adaptive_spec.policies.gaussian import condition, inform
 from adaptive_spec.policies.kernels import BOOLS, INTS, kernel
 from adaptive_spec.policies.planning.planner import Admission, everybody
 from adaptive_spec.policies.step_features import SHARE, fill_rows, tokens_with
-from adaptive_spec.policies.step_times import DRIFT as PART_DRIFT
 from adaptive_spec.policies.step_times import StepTimes, untimed_of
 from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, StepContext
 
@@ -169,7 +169,7 @@ def most_worth(
     x: FloatArray,
     seconds: FloatArray,
     times: FloatArray,
-    spread: FloatArray,
+    parts: FloatArray,
     positions: FloatArray,
     prior: FloatArray,
     untimed: FloatArray,
@@ -187,7 +187,7 @@ def most_worth(
         x: [A, P] features.
         seconds: [A] units.
         times: [P, P] covariance of c.
-        spread: [P, P] of what c drifts by.
+        parts: [P, P] variance that c gains in a step.
         positions: [Kmax, Kmax] covariance of b.
         prior: [Kmax, Kmax] of what b drifts by.
         untimed: [A] 1 for a K that was not timed at this load.
@@ -231,8 +231,8 @@ def most_worth(
         for p in range(x.shape[1]):
             if by_c[a, p] != 0.0:
                 for q in range(x.shape[1]):
-                    drift += by_c[a, p] * spread[p, q] * by_c[a, q]
-        fades[a] += PART_DRIFT * seconds[plan] ** 2 * drift
+                    drift += by_c[a, p] * parts[p, q] * by_c[a, q]
+        fades[a] += seconds[plan] ** 2 * drift
     found, most = -1, LEAST
     for n in LENGTHS:
         told = told_by(x, by_b, by_c, information, error, times, positions, n)
@@ -274,7 +274,7 @@ def search(
     nodes: FloatArray,
     c: FloatArray,
     times: FloatArray,
-    spread: FloatArray,
+    parts: FloatArray,
     positions: FloatArray,
     prior: FloatArray,
     context: float,
@@ -298,7 +298,7 @@ def search(
         nodes: [Kmax + 1] tokens of one request at each K, where drafts are trees; else empty.
         c: [P] the likeliest coefficients.
         times: [P, P] covariance of c.
-        spread: [P, P] of what c drifts by.
+        parts: [P, P] variance that c gains in a step.
         positions: [Kmax, Kmax] covariance of b.
         prior: [Kmax, Kmax] of what b drifts by.
         context: tokens.
@@ -336,7 +336,7 @@ def search(
         x,
         seconds,
         times,
-        spread,
+        parts,
         positions,
         prior,
         untimed,
@@ -387,7 +387,7 @@ def best_trial(
         times.nodes,
         times.coefficients,
         times.covariance,
-        times.spread(batch, total),
+        times.drift(batch, total),
         acceptance.covariance,
         acceptance.prior,
         total,

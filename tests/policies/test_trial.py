@@ -26,6 +26,7 @@ KMAX = 6
 
 DEAR = Machine(0.010, 0.002, 0, 0.0005, 0.0)
 """Each token costs a fifth of the rest of a step: many drafts lose much."""
+SLOWER = GPU._replace(fixed=1.5 * GPU.fixed, token=1.5 * GPU.token, draft_pass=1.5 * GPU.draft_pass)
 
 
 class World:
@@ -246,10 +247,28 @@ def test_a_trial_is_worth_less_where_what_it_tells_fades() -> None:
     covariance, small = 0.1 * np.eye(2), 1e-8 * np.eye(2)
     given = (outcomes, 1.5 * outcomes, tokens, x, seconds, 1e-4 * np.eye(2))
     rest = (covariance, small, np.zeros(rows), np.array([True, True, False]), 1e-4, 0.0, 500.0)
-    assert most_worth(*given, 1e-6 * np.eye(2), *rest) == 1
-    assert most_worth(*given, 1e5 * np.eye(2), *rest) == -1
+    still = 1e-12 * np.eye(2)
+    assert most_worth(*given, still, *rest) == 1
+    assert most_worth(*given, 0.1 * np.eye(2), *rest) == -1
     drifting = (covariance, 1e5 * np.eye(kmax), *rest[2:])
-    assert most_worth(*given, 1e-6 * np.eye(2), *drifting) == -1
+    assert most_worth(*given, still, *drifting) == -1
+
+
+def test_where_step_times_jump_again_and_again_few_steps_measure() -> None:
+    """A neighbour takes a third of the device in every other 400 steps, beside 10 % of noise.
+
+    Found: 3 %; 9 % where a trial overlooks that the next jump takes what it tells.
+    """
+    shares = []
+    for seed in range(4):
+        world, tried = World(seed=seed), 0
+        for step in range(2000):
+            world.machine = GPU if step // 400 % 2 else SLOWER
+            k = world.found(step=step, seen=step, batch=40)
+            world.learn(3 if k is None else k, batch=40, noise=0.1)
+            tried += k is not None and step >= 300
+        shares.append(tried / 1700)
+    assert np.mean(shares) < 0.06, shares
 
 
 def test_a_k_that_most_requests_cannot_have_is_not_tried() -> None:
