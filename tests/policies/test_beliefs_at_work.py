@@ -17,7 +17,7 @@ from adaptive_spec.testing import finished_step
 from adaptive_spec.testing.fake_engine import FakeEngine
 from adaptive_spec.testing.noninterference import check_noninterference
 from tests import steps as made
-from tests.policies.closed_loop import GPU, LAPTOP, alike, mixed, run
+from tests.policies.closed_loop import GPU, LAPTOP, alike, mixed, plain_steps, run
 from tests.refused import refused
 
 KMAX = 6
@@ -337,27 +337,9 @@ def test_an_opted_out_request_is_no_loss_and_gets_no_drafts() -> None:
 
 
 def test_the_drafter_stops_where_it_loses_and_comes_back_where_it_gains() -> None:
-    policy = goodput()
     engine = Capability(level=Level.FULL, max_draft_tokens=4, cold_off=True)
-    hazard, modes, random = 0.02, [], np.random.default_rng(0)
-    now = 0.0
-    for number in range(3000):
-        if number == 1000:
-            hazard = 0.9
-        context = made.context(8, engine, step=number, now=now)
-        plan = policy.plan(context)
-        modes.append(plan.mode)
-        hits = random.random((8, 4)) < hazard
-        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
-        passes = 0 if plan.mode is Mode.OFF_COLD else max(plan.draft_depth, 1)
-        seconds = 0.02 + 1e-4 * int(plan.verify.sum()) + 3e-3 * passes
-        now += seconds
-        outcome = made.outcome(
-            context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds, now=now
-        )
-        policy.observe(finished_step(context, plan, outcome))
-        if number % 25 == 24:
-            policy.forget(np.arange(8))
+    world = {"hazard": lambda step: 0.02 if step < 1000 else 0.9, "token": 1e-4, "draft_pass": 3e-3}
+    modes = [plan.mode for _, plan in plain_steps(goodput(), engine, 3000, **world)]
     cold = np.array([mode is Mode.OFF_COLD for mode in modes])
     assert cold[500:1000].mean() > 0.8
     assert cold[-300:].mean() < 0.1
@@ -393,49 +375,19 @@ def test_drafts_that_pay_again_are_seen_though_none_was_planned(
     level: Level, cold_off: bool
 ) -> None:
     """Of 3,000 steps whose drafts are hopeless a few look; then 19 of 20 drafts are accepted."""
-    policy, random, now = goodput(), np.random.default_rng(0), 0.0
     engine = Capability(level=level, max_draft_tokens=4, cold_off=cold_off)
-    drafted = []
-    for number in range(7500):
-        hazard = 0.02 if number < 3000 else 0.95
-        context = made.context(8, engine, step=number, now=now)
-        plan = policy.plan(context)
-        drafted.append(bool(plan.verify.any()))
-        hits = random.random((8, 4)) < hazard
-        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
-        depth = plan.draft_depth if engine.steers_depth else 4
-        if plan.mode is Mode.OFF_COLD:
-            depth = passes = 0
-        else:
-            passes = max(depth, 1)
-        seconds = 0.02 + 4e-4 * int(plan.verify.sum()) + 1e-3 * passes
-        now += seconds
-        outcome = made.outcome(
-            context, plan.verify, accepted, draft_depth=depth, seconds=seconds, now=now
-        )
-        policy.observe(finished_step(context, plan, outcome))
-        if number % 25 == 24:
-            policy.forget(np.arange(8))
+    world = {"hazard": lambda step: 0.02 if step < 3000 else 0.95, "token": 4e-4}
+    plans = [plan for _, plan in plain_steps(goodput(), engine, 7500, **world)]
+    drafted = [bool(plan.verify.any()) for plan in plans]
     assert sum(drafted[500:3000]) <= 50
     assert np.mean(drafted[-200:]) > 0.9
 
 
 def test_a_ladder_without_0_never_leaves_the_drafter_out() -> None:
-    policy, random = goodput(), np.random.default_rng(0)
     engine = Capability(level=Level.UNIFORM, max_draft_tokens=4, ladder=(1, 4), cold_off=True)
-    for number in range(600):
-        context = made.context(8, engine, step=number, now=0.05 * number)
-        plan = policy.plan(context)
+    world = {"hazard": 0.02, "token": 1e-3, "draft_pass": 5e-3}
+    for _, plan in plain_steps(goodput(), engine, 600, **world):
         assert plan.mode is Mode.ON
-        assert not plan_fault(plan, context), plan_fault(plan, context)
-        accepted = np.minimum(random.random(8) < 0.02, plan.verify)
-        seconds = 0.02 + 1e-3 * int(plan.verify.sum()) + 5e-3 * plan.draft_depth
-        outcome = made.outcome(
-            context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
-        )
-        policy.observe(finished_step(context, plan, outcome))
-        if number % 25 == 24:
-            policy.forget(np.arange(8))
 
 
 def test_prompts_alone_keep_the_depth_of_the_last_step() -> None:

@@ -1,6 +1,5 @@
 """The figures of `goodput` follow from its beliefs, in every state that it may be in."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from adaptive_spec.policies.optional.break_even import MOST_VARIANCE, BreakEven
 from adaptive_spec.policies.step_features import PASS_REQUEST, PASSES, PREFILL, RAGGED, SHARE
 from adaptive_spec.testing import finished_step
 from tests import steps as made
-from tests.policies.closed_loop import GPU, alike, mixed, run
+from tests.policies.closed_loop import GPU, alike, mixed, plain_steps, run
 
 KMAX = 4
 PLAIN = Capability(level=Level.FULL, max_draft_tokens=KMAX, cold_off=True)
@@ -35,43 +34,8 @@ def goodput() -> GoodputPolicy:
     return GoodputPolicy(GoodputOptions(), seed=1)
 
 
-def steps(
-    policy: GoodputPolicy,
-    capability: Capability,
-    count: int,
-    *,
-    batch: int = 8,
-    hazard: float = 0.7,
-    first: int = 0,
-    draft_pass: float = 1e-3,
-    token: float = 2e-4,
-    slow: float = 1.0,
-    **changes: Any,
-) -> Iterator[tuple[Any, Any]]:
-    """Contexts and plans of steps in a plain world; each is observed after it was yielded."""
-    random, now = np.random.default_rng(first), 10.0 * first
-    kmax = capability.max_draft_tokens
-    for number in range(first, first + count):
-        context = made.context(batch, capability, step=number, now=now, **changes)
-        plan = policy.plan(context)
-        yield context, plan
-        hits = random.random((batch, kmax)) < hazard
-        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
-        depth = plan.draft_depth if capability.steers_depth else kmax
-        passes = 0 if plan.mode is Mode.OFF_COLD else max(depth, int(capability.off_pass))
-        seconds = slow * (0.02 + token * int(plan.verify.sum()) + draft_pass * passes)
-        seconds += 1e-5 * context.prefill_tokens
-        now += seconds
-        outcome = made.outcome(
-            context, plan.verify, accepted, draft_depth=depth, seconds=seconds, now=now
-        )
-        policy.observe(finished_step(context, plan, outcome))
-        if number % 25 == 24:
-            policy.forget(context.slots)
-
-
 def run_steps(*arguments: Any, **changes: Any) -> None:
-    for _ in steps(*arguments, **changes):
+    for _ in plain_steps(*arguments, **changes):
         pass
 
 
@@ -83,7 +47,7 @@ def test_each_plan_carries_what_the_beliefs_say_of_it(
     """Planned, timed, off, beside prompts and other work: T = L x'c, tokens 1 + survivals."""
     policy, seen = goodput(), set()
     more: dict[str, Any] = {"shared_seconds": 0.003, "prefill_tokens": 40, "hazard": hazard}
-    for context, plan in steps(policy, capability, 250, **more):
+    for context, plan in plain_steps(policy, capability, 250, **more):
         if context.step == 0:  # no unit of time is known
             assert np.isnan([plan.predicted_tokens, plan.predicted_seconds]).all()
             continue

@@ -7,7 +7,8 @@ import pytest
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.optional.break_even import BreakEven
 from adaptive_spec.step import Capability, Level
-from tests.policies.test_figures import PLAIN, run_steps, steps
+from tests.policies.closed_loop import plain_steps
+from tests.policies.test_figures import PLAIN, run_steps
 
 COPIES = Capability(level=Level.FULL, max_draft_tokens=4, off_pass=False, cold_off=True)
 
@@ -40,7 +41,7 @@ def test_a_drafter_that_copies_is_credited_for_what_it_finds() -> None:
     found = []
     for available in ([4, 4, 4, 4], [4, 0, 0, 0]):
         policy = GoodputPolicy(GoodputOptions())
-        ran = steps(policy, COPIES, 400, batch=4, draft_available=np.array(available))
+        ran = plain_steps(policy, COPIES, 400, batch=4, draft_available=np.array(available))
         share = np.mean([plan.verify.mean() for _, plan in ran])
         assert share > 0.0
         found.append(table_of(policy).accepted)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptive_spec import Capability, ConfigError, Level, Mode
-from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policies.cost_profile import CostProfile
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.optional.cold_trial import STEPS, ColdTrial
@@ -19,8 +18,8 @@ from adaptive_spec.policies.optional.profile_prior import profile_of
 from adaptive_spec.policies.optional.tpot_targets import OUT_OF_REACH, RAISED
 from adaptive_spec.policies.planning.step_forecast import StepForecast
 from adaptive_spec.policies.step_times import StepTimes
-from adaptive_spec.testing import finished_step
 from tests import steps as made
+from tests.policies.closed_loop import plain_steps
 from tests.refused import refused
 
 KMAX, BATCH = 4, 8
@@ -29,41 +28,10 @@ FIXED = Capability(level=Level.FULL, max_draft_tokens=KMAX, depth_follows=False,
 
 
 def drive(
-    policy: GoodputPolicy,
-    steps: int,
-    *,
-    capability: Capability = ENGINE,
-    first: int = 0,
-    pass_seconds: float = 1e-3,
-    token: float = 2e-4,
-    hazard: float = 0.6,
-    **changes: Any,
+    policy: GoodputPolicy, steps: int, capability: Capability = ENGINE, **world: Any
 ) -> list[tuple[Any, Any]]:
     """Run steps of eight requests; returns contexts and plans."""
-    random, found = np.random.default_rng(first), []
-    for number in range(first, first + steps):
-        context = made.context(BATCH, capability, step=number, now=0.02 * number, **changes)
-        plan = policy.plan(context)
-        assert not plan_fault(plan, context), plan_fault(plan, context)
-        found.append((context, plan))
-        hits = random.random((BATCH, KMAX)) < hazard
-        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
-        depth = plan.draft_depth if capability.steers_depth else KMAX
-        passes = 0 if plan.mode is Mode.OFF_COLD else max(depth, 1)
-        seconds = 0.02 + token * int(plan.verify.sum()) + pass_seconds * passes
-        seconds += 1e-4 * context.prefill_tokens
-        outcome = made.outcome(
-            context,
-            plan.verify,
-            accepted,
-            draft_depth=0 if plan.mode is Mode.OFF_COLD else depth,
-            seconds=seconds,
-            now=context.now,
-        )
-        policy.observe(finished_step(context, plan, outcome))
-        if number % 25 == 24:
-            policy.forget(context.slots)
-    return found
+    return list(plain_steps(policy, capability, steps, **({"hazard": 0.6} | world)))
 
 
 # ----------------------------------------------------------------- TPOT targets
@@ -87,7 +55,7 @@ def test_a_late_request_gets_more_and_no_other_less_within_the_allowance() -> No
     """Two policies that learn the same; one of them has a request that is late."""
     plain, targeted = (GoodputPolicy(GoodputOptions(tpot_allowance=0.3)) for _ in range(2))
     for policy in (plain, targeted):
-        drive(policy, 100, token=6e-4, pass_seconds=1e-4)
+        drive(policy, 100, token=6e-4, draft_pass=1e-4)
     present = plain.plan(made.context(BATCH, ENGINE, step=99))
     assert set(present.verify.tolist()) == {2}
     forecast = forecast_of(plain)
@@ -241,7 +209,7 @@ def test_it_is_asked_where_nothing_else_tells_the_time_of_the_passes(
 def test_a_drafter_whose_passes_cost_more_than_it_brings_stops_after_one_trial() -> None:
     """A pass of a third of a step: K = 0 without it emits 1.6 times as many tokens a second."""
     policy = GoodputPolicy(GoodputOptions(), seed=1)
-    ran = drive(policy, 600, capability=FIXED, pass_seconds=1.5e-2, hazard=0.55)
+    ran = drive(policy, 600, capability=FIXED, draft_pass=1.5e-2, hazard=0.55)
     modes = [plan.mode for _, plan in ran]
     first = modes.index(Mode.OFF_COLD)
     assert [plan.measures for _, plan in ran[first : first + STEPS]] == [True] * STEPS
@@ -254,15 +222,15 @@ def test_a_drafter_whose_passes_cost_more_than_it_brings_stops_after_one_trial()
 
 def test_a_trial_that_the_drafter_passes_is_the_only_one_and_no_loss_counts() -> None:
     policy = GoodputPolicy(GoodputOptions(), seed=1)
-    drive(policy, 32, capability=FIXED, pass_seconds=3e-3, hazard=0.75)
+    drive(policy, 32, capability=FIXED, draft_pass=3e-3, hazard=0.75)
     trial = lone(policy)
     trial.worth = lambda *_: 1.0  # type: ignore[method-assign]
     lost = policy.switch.lost
-    ran = drive(policy, 1, capability=FIXED, pass_seconds=3e-3, hazard=0.75, first=32)
+    ran = drive(policy, 1, capability=FIXED, draft_pass=3e-3, hazard=0.75, first=32)
     del trial.worth
-    ran += drive(policy, STEPS - 1, capability=FIXED, pass_seconds=3e-3, hazard=0.75, first=33)
+    ran += drive(policy, STEPS - 1, capability=FIXED, draft_pass=3e-3, hazard=0.75, first=33)
     assert policy.switch.lost == lost
-    ran += drive(policy, 400, capability=FIXED, pass_seconds=3e-3, hazard=0.75, first=32 + STEPS)
+    ran += drive(policy, 400, capability=FIXED, draft_pass=3e-3, hazard=0.75, first=32 + STEPS)
     cold = [plan.mode is Mode.OFF_COLD for _, plan in ran]
     assert sum(cold) == STEPS
     assert cold[:STEPS] == [True] * STEPS
