@@ -32,10 +32,10 @@ import numpy as np
 
 from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.policies.acceptance import Acceptance
+from adaptive_spec.policies.hazard_quality import BINS, auc, calibration_error, tally
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.two_sources import REAL_TEXT
-from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
 from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 HISTORY, BOTH, RAW = "history", "both", "raw"
@@ -163,28 +163,34 @@ def predictions(data: AcceptanceData, concurrency: int, seed: int) -> Seen:
     )
 
 
+def histogram(predicted: FloatArray, accepted: BoolArray) -> FloatArray:
+    """Return counts [BINS, 3] of drafts [N], as `policies.hazard_quality` reads them."""
+    counts = np.zeros((1, BINS, 3))
+    tally(predicted[None], np.ones(len(accepted), dtype=np.int64), accepted.astype(int), counts)
+    found: FloatArray = counts[0]
+    return found
+
+
 def quality(seen: Seen, chosen: BoolArray) -> dict[str, Any]:
     """Number of drafts, share accepted, and AUC, ECE and loss of each way, of the drafts chosen."""
-    accepted = seen.accepted[chosen].astype(np.float64)
-    row: dict[str, Any] = {
-        "drafts": len(accepted),
-        "accepted": round(float(accepted.mean()), 4) if len(accepted) else None,
-    }
+    accepted = seen.accepted[chosen]
+    row: dict[str, Any] = {"drafts": len(accepted), "accepted": _rounded(accepted.mean())}
     for way, predicted in seen.predicted.items():
-        auc = ranking_quality(predicted[chosen], accepted)
-        ece = calibration_error(predicted[chosen], accepted)
-        row[way] = {
-            "auc": None if auc is None else round(auc, 4),
-            "ece": round(ece, 4) if len(accepted) else None,
-            "loss": round(log_loss(predicted[chosen], accepted), 4) if len(accepted) else None,
-        }
+        counts = histogram(predicted[chosen], accepted)
+        figures = {"auc": auc(counts), "ece": calibration_error(counts)}
+        figures["loss"] = log_loss(predicted[chosen], accepted)
+        row[way] = {name: _rounded(value) for name, value in figures.items()}
     return row
 
 
-def log_loss(predicted: FloatArray, accepted: FloatArray) -> float:
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), 4)
+
+
+def log_loss(predicted: FloatArray, accepted: BoolArray) -> float:
     """Mean -log of the probability [N] given to what happened [N], held away from 0 and 1."""
     held = np.clip(predicted, 1e-4, 1.0 - 1e-4)
-    return float(-np.log(np.where(accepted > 0.5, held, 1.0 - held)).mean())
+    return float(-np.log(np.where(accepted, held, 1.0 - held)).mean())
 
 
 def report(name: str, data: AcceptanceData, seen: Seen) -> dict[str, Any]:

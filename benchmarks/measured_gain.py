@@ -24,7 +24,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from .judge.arms import MOST_REQUESTS, NO_AUDIT, Arm
 from .judge.clock import Noise
 from .judge.device import device
 from .judge.engines import SGLANG, VLLM, Engine, EngineKind, Name
+from .judge.figures import markdown
 from .judge.processes import begin_anew
 from .judge.run import NOISE_SEED, seeds_of
 from .judge.start import environment, installed, start
@@ -207,6 +208,18 @@ def _rows(paths: Iterable[Path]) -> list[Ran]:
     return [row for path in paths for row in LineFile(path, Ran)]
 
 
+def _by_load(rows: list[Ran]) -> Iterator[tuple[str, list[Ran]]]:
+    """Yield the rows of each engine and load."""
+    for key in dict.fromkeys((row.engine, row.load) for row in rows):
+        yield ", ".join(key), [row for row in rows if (row.engine, row.load) == key]
+
+
+def _rate(rows: Iterable[Ran], arm: str) -> float:
+    """Return tokens per second of an arm over all of its runs."""
+    same = [row for row in rows if row.arm == arm]
+    return sum(row.tokens for row in same) / sum(row.seconds for row in same)
+
+
 Pairs = list[tuple[float, float]]
 """Values and weights of differences, in order."""
 
@@ -239,47 +252,36 @@ def table(given: argparse.Namespace) -> None:
 
     A drawn hour has as many pairs as an hour at a share of 1 %, drawn from all of a load.
     """
-    rows, random = _rows(given.rows), np.random.default_rng(0)
+    rows, random, lines = _rows(given.rows), np.random.default_rng(0), list[list[str]]()
     loads = {load.name: load for load in msgspec.yaml.decode(LOADS.read_bytes(), type=list[Load])}
     sums = np.zeros(4, dtype=int)
-    print(
-        "| engine, load | truth | blocks | bounds | number | left out | runs that hold it at all "
-        "blocks | drawn hours |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
-    )
-    for key in dict.fromkeys((row.engine, row.load) for row in rows):
-        same = [row for row in rows if (row.engine, row.load) == key]
+    for key, same in _by_load(rows):
         audited = [row for row in same if row.arm == "audited"]
         every = confidence_sequence.Sequence()
         pairs = [pair for run in runs_of(audited) for pair in run]
         for pair in pairs:
             every.add(*pair)
-        rate = {
-            arm: sum(row.tokens for row in same if row.arm == arm)
-            / sum(row.seconds for row in same if row.arm == arm)
-            for arm in ("engine", "policy")
-        }
         interval = every.interval(ERROR)
         if interval is None:
             continue
-        truth, shown = math.log(rate["policy"] / rate["engine"]), ["–"] * 3
-        if loads[key[1]].arrivals is None:
+        truth, shown = math.log(_rate(same, "policy") / _rate(same, "engine")), ["–"] * 3
+        load = loads[same[0].load]
+        if load.arrivals is None:
             places = random.integers(len(pairs), size=(DRAWN_HOURS, BLOCKS_AN_HOUR))
             drawn = [[pairs[place] for place in hour] for hour in places]
             found = (*held(runs_of(audited), truth), *held(drawn, truth))
-            if not loads[key[1]].mixed:
+            if not load.mixed:
                 sums += found
-            shown = [
-                f"{math.expm1(truth):+.1%}",
-                "{}/{}".format(*found[:2]),
-                "{}/{}".format(*found[2:]),
-            ]
+            held_by = "{}/{}".format(*found[:2]), "{}/{}".format(*found[2:])
+            shown = [f"{math.expm1(truth):+.1%}", *held_by]
         out = sum(sum(row.left_out.values()) for row in audited)
         mean, low, high = map(math.expm1, interval)
-        print(
-            f"| {', '.join(key)} | {shown[0]} | {mean:+.1%} | {low:+.1%} to "
-            f"{high:+.1%} | {every.count} | {out / max(out + every.count, 1):.0%} | "
-            f"{shown[1]} | {shown[2]} |"
-        )
+        share_out = f"{out / max(out + every.count, 1):.0%}"
+        bounds = f"{low:+.1%} to {high:+.1%}"
+        lines.append([key, shown[0], f"{mean:+.1%}", bounds, str(every.count), share_out])
+        lines[-1] += shown[1:]
+    heads = ["engine, load", "truth", "blocks", "bounds", "number", "left out"]
+    print(markdown([*heads, "runs that hold it at all blocks", "drawn hours"], lines))
     print("all loads of one kind of text: {}/{} runs, {}/{} drawn hours".format(*sums))
 
 
@@ -289,23 +291,13 @@ def widths(given: argparse.Namespace) -> None:
     From the spread of the rows' differences and the seconds of their frames: at another share
     frames are longer, blocks are the same.
     """
-    rows = _rows(given.rows)
-    print(
-        "| engine, load | deviation of a block | 1 %: 10 min | 60 min | 2 %: 10 min | 60 min | "
-        f"audited over not, at {DENSE:.0%} | at 1 % |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    )
-    for key in dict.fromkeys((row.engine, row.load) for row in rows):
-        same = [row for row in rows if (row.engine, row.load) == key]
+    lines = []
+    for key, same in _by_load(_rows(given.rows)):
         audited = [row for row in same if row.arm == "audited" and row.differences]
         if not audited:
             continue
-        found = np.concatenate(
-            [
-                np.array([d[0] for d in r.differences]) - np.mean([d[0] for d in r.differences])
-                for r in audited
-            ]
-        )
+        values = [np.array([value for value, *_ in row.differences]) for row in audited]
+        found = np.concatenate([each - each.mean() for each in values])
         deviation = math.sqrt(float((found**2).sum()) / max(len(found) - len(audited), 1))
         blocks_a_second = len(found) / sum(row.seconds for row in audited) / DENSE
         shown = []
@@ -317,16 +309,13 @@ def widths(given: argparse.Namespace) -> None:
                 interval = confidence_sequence.Sequence(sums).interval(ERROR)
                 shown.append(f"{interval.high:.1%}" if interval else "–")
         both = {row.seed for row in same if row.arm == "policy"}
-        rate = {
-            arm: sum(row.tokens for row in same if row.arm == arm and row.seed in both)
-            / sum(row.seconds for row in same if row.arm == arm and row.seed in both)
-            for arm in ("policy", "audited")
-        }
-        cost = rate["audited"] / rate["policy"]
-        print(
-            f"| {', '.join(key)} | {deviation:.3f} | {' | '.join(shown)} | {cost:.4f} | "
-            f"{1.0 - (1.0 - cost) * 0.01 / DENSE:.4f} |"
-        )
+        whole = [row for row in same if row.seed in both]
+        cost = _rate(whole, "audited") / _rate(whole, "policy")
+        at_one = f"{1.0 - (1.0 - cost) * 0.01 / DENSE:.4f}"
+        lines.append([key, f"{deviation:.3f}", *shown, f"{cost:.4f}", at_one])
+    times = ["1 %: 10 min", "60 min", "2 %: 10 min", "60 min"]
+    heads = ["engine, load", "deviation of a block", *times]
+    print(markdown([*heads, f"audited over not, at {DENSE:.0%}", "at 1 %"], lines))
 
 
 class Planted(StaticPolicy):
@@ -365,7 +354,7 @@ PLANTED = {
 def planted(_: argparse.Namespace) -> None:
     """Print after how many blocks what loses is handed back."""
     engine: Any = start(EngineKind(kmax=KMAX, engine=_engine()))
-    print("| policy | handed back after | at | times |\n| --- | --- | --- | --- |")
+    lines = []
     for title, (where, k, options, pieces) in PLANTED.items():
         traffic = Load(name="", k=k, pieces=pieces, device=where).traffic
         path = "benchmarks.measured_gain:Planted"
@@ -399,10 +388,9 @@ def planted(_: argparse.Namespace) -> None:
         status = engine.status()["audit"]
         first = changes[0][0] if changes else "–"
         at = ", ".join(dict.fromkeys(load for _, load in changes))
-        print(
-            f"| {title} | {first} of {status['arms']['engine']['blocks']} blocks | "
-            f"{at} | {status['times_handed_back']} |"
-        )
+        blocks = f"{first} of {status['arms']['engine']['blocks']} blocks"
+        lines.append([title, blocks, at, status["times_handed_back"]])
+    print(markdown(["policy", "handed back after", "at", "times"], lines), flush=True)
     os._exit(0)
 
 
@@ -418,7 +406,7 @@ def hours(given: argparse.Namespace) -> None:
                 by_load.setdefault(load, []).append(((value - mean) * scale, weight))
     pools = {load: np.array(found) for load, found in by_load.items() if len(found) >= 100}
     random = np.random.default_rng(0)
-    print("| true gain | hours | handed back | came back |\n| --- | --- | --- | --- |")
+    lines = []
     for gain, servers in ((0.0, 100), (0.02, 100), (-0.01, 10), (-0.03, 10), (-0.1, 10)):
         away = back = 0
         for _ in range(servers):
@@ -431,7 +419,8 @@ def hours(given: argparse.Namespace) -> None:
                     found = Difference("engine", gain + value, weight, load, now)
                     for _, handed_back in guard.add(found):
                         away, back = away + handed_back, back + (not handed_back)
-        print(f"| {gain:+.0%} | {100 * servers:,} | {away} | {back} |", flush=True)
+        lines.append([f"{gain:+.0%}", f"{100 * servers:,}", away, back])
+    print(markdown(["true gain", "hours", "handed back", "came back"], lines))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,7 +7,6 @@ Layout, in the order of a run::
     command    the server's command line, environment and files
     model      what is served, and what it is asked
     server     start, wait, stop; `guard` ends it should the demo be killed
-    preview    the same by simulation, while the server starts
     traffic    chats over HTTP, in closed loops
     status     what the server writes about itself once a second
     load       load up and down; `view` and `page` show its `phases`, answers too

@@ -49,7 +49,7 @@ def prepare_output(files: Files) -> None:
 
 async def run(options: Options) -> None:
     """Run all stages. Raises DemoError if something essential fails."""
-    from . import load, model, page, preview, server, status
+    from . import load, model, page, server, status
     from .view import PhaseView, open_console, verdict
 
     console, files = open_console(), options.files
@@ -70,8 +70,7 @@ async def run(options: Options) -> None:
 
     with server.running(files, options.keep) as ours:
         with clock.stage("server", "starting a vLLM server"):
-            async with preview.shown(console):
-                await server.wait_ready(ours, said)
+            await server.wait_ready(ours, said)
         said(server.require_switched_on(ours))
         with clock.stage("load", "load up and down on the server"):
             port = server.free_port()

@@ -34,14 +34,10 @@ class PhaseView:
 
     Args:
         console: where to.
-        title: of the table of phases.
-        transient: leave nothing on a terminal.
     """
 
-    def __init__(self, console: Console, title: str = TITLE, *, transient: bool = False) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._title = title
-        self._transient = transient
         self._phases: Sequence[Phase] = ()
         self._live: Live | None = None
 
@@ -56,10 +52,9 @@ class PhaseView:
             self._screen(phases[0]),
             console=self._console,
             refresh_per_second=REFRESHES_PER_SECOND,
-            transient=self._transient,
         ) as self._live:
             yield
-            self._live.update(phase_table(phases, None, self._title))
+            self._live.update(phase_table(phases, None))
         self._live = None
 
     def changed(self, phase: Phase, answers: Sequence[Answer] = ()) -> None:
@@ -79,7 +74,7 @@ class PhaseView:
             screen({"0": phase.status}, {"0": phase.before}, phase.seconds) if phase.status else ""
         )
         chat = [panel(each) for each in answers if each.place == 0][-1:]
-        return Group(phase_table(self._phases, phase, self._title), *chat, now)
+        return Group(phase_table(self._phases, phase), *chat, now)
 
 
 def panel(answer: Answer) -> Panel:
@@ -91,9 +86,9 @@ def panel(answer: Answer) -> Panel:
     return Panel(text, title=Text(asked, overflow="ellipsis"), title_align="left")
 
 
-def phase_table(phases: Sequence[Phase], running: Phase | None, title: str) -> Table:
+def phase_table(phases: Sequence[Phase], running: Phase | None) -> Table:
     """One row per phase that has begun."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=TITLE, title_justify="left")
     table.add_column("concurrency", justify="right")
     table.add_column("tokens/s", justify="right")
     table.add_column("mean K", justify="right")

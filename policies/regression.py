@@ -88,7 +88,7 @@ def load_model(path: str | Path) -> RegressionModel:
         model: RegressionModel = decode_json(read_small_file(path), RegressionModel)
     except (OSError, ValueError) as error:
         fault = getattr(error, "strerror", None) or error
-        remedy = "make one with `adaptive-spec fit SOURCE... --out FILE`"
+        remedy = "make one with `adaptive-spec fit TRACE... --out FILE`"
         raise PolicyError(f"regression model {str(path)!r}: {fault}; {remedy}") from error
     return model
 

@@ -45,7 +45,7 @@ next:
   1. a missing feature is off with {version}; where a call has only moved, add the new place to
      `adapters/{engine}/facts.py` (`AnyOf`), and to `compat.py` if it is called differently
   2. add a row to `adapters/{engine}/versions.py` with what it lacks; `make docs`
-  3. run the tests marked `every_version`: python scripts/{engine}_versions.py {version}
+  3. run the tests marked `every_version`: python scripts/engine_versions.py {engine} {version}
      (a vLLM without a CPU wheel goes into `HYBRIDS` of that script first)
   4. name in the row what ran; a row without methods stays `source-checked`
 """

@@ -17,14 +17,13 @@ import numpy as np
 from adaptive_spec.policies.planning.planner import Admission
 from adaptive_spec.policies.planning.shared_k import best_admission
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
-from adaptive_spec.policy_helpers import StatelessPolicy
+from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.validity import expected_error
-from adaptive_spec.sim.results.result import Regret, Result
-from adaptive_spec.sim.results.segments import Recovery, recovery_of
+from adaptive_spec.sim.result import Regret, Result
 from adaptive_spec.sim.scenario import Scenario
-from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
+from adaptive_spec.step import BoolArray, FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
 
 
 class Oracles(msgspec.Struct, frozen=True):
@@ -70,20 +69,8 @@ class Oracles(msgspec.Struct, frozen=True):
             of_no_speculation=ratio(self.static[0]),
             of_foresight=None if self.foresight is None else ratio(self.foresight),
             model_error=self.model_error,
-            recoveries=self._recoveries(result) if self.closed else [],
         )
         return msgspec.structs.replace(result, regret=regret)
-
-    def _recoveries(self, result: Result) -> list[Recovery]:
-        """Return the recovery from each change that every run has reached."""
-        found = []
-        for number, segment in enumerate(result.segments):
-            if all(len(each.segments) > number for each in self.static):
-                static = [each.segments[number] for each in self.static]
-                recovery = recovery_of(segment, static)
-                if recovery is not None:
-                    found.append(recovery)
-        return found
 
 
 def consult(
@@ -125,72 +112,80 @@ class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No options."""
 
 
-class ForesightPolicy(StatelessPolicy):
-    """A policy that plans with the true acceptance and step times of a simulated engine."""
+class StepOracle(StatelessPolicy):
+    """A policy that plans each step with the true acceptance and step times."""
 
-    name: ClassVar[str] = "foresight"
-    summary: ClassVar[str] = "knows every acceptance beforehand (simulator only)"
+    name: ClassVar[str]
     Options: ClassVar[type[msgspec.Struct]] = _Nothing
+    step_time: StepTime
 
-    def __init__(self) -> None:
-        self._engine: Engine | None = None
+    def here(self, context: StepContext) -> tuple[IntArray, IntArray, BoolArray | None]:
+        """Return drafts that are right and drafts there are [B], and which are copied."""
+        raise NotImplementedError
 
-    def attach(self, engine: Engine) -> None:
-        """The engine it looks into."""
-        self._engine = engine
+    def there(self, context: StepContext, accepted: IntArray) -> tuple[IntArray, IntArray]:
+        """Return drafts that are right where this step will end, and how many may be made."""
+        raise NotImplementedError
 
     def plan(self, context: StepContext) -> SpecPlan:
         """K_i from what is accepted here, D from what is accepted where this step will end."""
-        engine = self._engine
-        assert engine is not None
-        capability = context.capability
         if context.batch_size == 0:
-            depth = capability.max_draft_tokens
-            verify: IntArray = np.zeros(0, dtype=np.int64)
-            return SpecPlan(
-                step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="prompts"
-            )
-        here = engine.batch.cursor
-        right, available, from_lookup = engine.accepted.at(here), context.draft_available, None
-        found = context.lookup_available
-        copied = engine.accepted.agreed(engine.batch, found)
-        if found is not None and copied is not None:  # the source with more that is right
-            from_lookup = copied > np.minimum(right, available)
-            right = np.where(from_lookup, copied, right)
-            available = np.where(from_lookup, found, available)
+            return fixed_plan(context, context.capability.max_draft_tokens, "prompts")
+        right, available, from_lookup = self.here(context)
         now = self._best(context, right, available)
-        accepted = np.minimum(right, now.verify)
-        # A request that ends here drafts for nothing; its next position does not matter.
-        end = np.minimum(here + accepted + 1, engine.accepted.positions - 1)
-        there, copied_there = engine.accepted.at(end), engine.accepted.copied_at(end)
-        if copied_there is not None:  # the drafter need not draft where the look-up is as good
-            there = np.where(copied_there >= there, 0, there)
-        left = np.maximum(engine.batch.left - accepted - 1, 0)
-        depth = self._best(context, there, np.minimum(context.draft_possible, left)).draft_depth
+        next_ = self._best(context, *self.there(context, np.minimum(right, now.verify)))
         return SpecPlan(
             step=context.step,
             verify=now.verify,
-            draft_depth=depth,
+            draft_depth=next_.draft_depth,
             mode=Mode.ON,
-            reason="foresight",
+            reason=self.name,
             from_lookup=from_lookup,
         )
 
     def _best(self, context: StepContext, accepted: IntArray, limit: IntArray) -> Admission:
         """The planner's choice where exactly these drafts are accepted."""
-        assert self._engine is not None
-        kmax = context.capability.max_draft_tokens
-        survival = (np.arange(kmax)[:, None] < accepted).astype(np.float64)
-        verify_seconds, draft_seconds = true_seconds(self._engine.step_time, context)
-        return best_admission(
-            survival,
-            np.ones(context.batch_size),
-            limit,
-            limit,
-            verify_seconds,
-            draft_seconds,
-            context.capability,
+        depths = np.arange(context.capability.max_draft_tokens)[:, None]
+        survival = (depths < accepted).astype(np.float64)
+        weights = np.ones(context.batch_size)
+        seconds = true_seconds(self.step_time, context)
+        return best_admission(survival, weights, limit, limit, *seconds, context.capability)
+
+
+class ForesightPolicy(StepOracle):
+    """The oracle of a simulated engine."""
+
+    name: ClassVar[str] = "foresight"
+    summary: ClassVar[str] = "knows every acceptance beforehand (simulator only)"
+
+    def attach(self, engine: Engine) -> None:
+        """The engine it looks into."""
+        self._engine, self.step_time = engine, engine.step_time
+
+    def here(self, context: StepContext) -> tuple[IntArray, IntArray, BoolArray | None]:
+        """Look at the present positions; of two sources, the one with more that is right."""
+        engine, found = self._engine, context.lookup_available
+        right, available = engine.accepted.at(engine.batch.cursor), context.draft_available
+        copied = engine.accepted.agreed(engine.batch, found)
+        if found is None or copied is None:
+            return right, available, None
+        from_lookup = copied > np.minimum(right, available)
+        return (
+            np.where(from_lookup, copied, right),
+            np.where(from_lookup, found, available),
+            from_lookup,
         )
+
+    def there(self, context: StepContext, accepted: IntArray) -> tuple[IntArray, IntArray]:
+        """Look at the next positions; a drafter need not draft where the look-up is as good."""
+        engine = self._engine
+        # A request that ends here drafts for nothing; its next position does not matter.
+        end = np.minimum(engine.batch.cursor + accepted + 1, engine.accepted.positions - 1)
+        right, copied = engine.accepted.at(end), engine.accepted.copied_at(end)
+        if copied is not None:
+            right = np.where(copied >= right, 0, right)
+        left = np.maximum(engine.batch.left - accepted - 1, 0)
+        return right, np.minimum(context.draft_possible, left)
 
 
 def true_seconds(step_time: StepTime, context: StepContext) -> tuple[FloatArray, FloatArray]:

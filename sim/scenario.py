@@ -22,7 +22,7 @@ from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.hardware.registry import hardware as find_hardware
 from adaptive_spec.sim.load.builder import parse_load
 from adaptive_spec.sim.policy_choice import PolicyChoice
-from adaptive_spec.sim.results.result import Result
+from adaptive_spec.sim.result import Result
 
 _SHAPING = 1
 """Sets the drafter's draws apart from those that made the acceptance data of the same seed."""
@@ -59,8 +59,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         load: as the command line takes it, such as ``closed:64``.
         acceptance: files or ``model:NAME``, pooled.
         phases: what replaces the acceptance data, and when; ascending.
-        changes: seconds at which the load changes; recovery is measured from each of them, and
-            from each phase.
         drafter: name.
         hardware: name or file.
         engine: the engine's settings.
@@ -77,7 +75,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     load: str
     acceptance: tuple[str, ...]
     phases: tuple[Phase, ...] = ()
-    changes: tuple[Positive, ...] = ()
     drafter: str
     hardware: str
     engine: EngineOptions = EngineOptions()
@@ -161,7 +158,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             trace_directory=self.trace_directory,
             shaped=True,
             phases=[(each.at, self._shaped_acceptance(each.files)) for each in self.phases],
-            changes=self.changes,
         )
 
     def run(self, policy: Policy, name: str) -> Result:

@@ -37,7 +37,7 @@ from .engines import SGLANG, TITLES, VLLM, Name
 from .page import terminal_table
 from .processes import ROOT
 from .results import figures, publish, published
-from .rows import COLD, RESTARTED, Row, RowFile
+from .rows import COLD, Row, RowFile
 from .start import has_arm, installed
 from .tables import tuned_on_cell, tuned_on_constant
 from .worker import Batch, Task
@@ -137,11 +137,10 @@ class Plan:
             return
         for seed in self._seeds:
             key = key_of(cell, ran, seed)
-            restart = arm == GOODPUT and cell.group == "noise and cold"
-            part = RESTARTED if restart else COLD if parse_arm(ran).learns else ""
+            part = COLD if parse_arm(ran).learns else ""
             row = self._file.get(cell.name, arm, seed, part)
             if row is None or row.key != key:
-                task = Task(cell=cell, arm=arm, ran=ran, seed=seed, restart=restart, key=key)
+                task = Task(cell=cell, arm=arm, ran=ran, seed=seed, key=key)
                 wanted.setdefault((cell.name, arm, seed), task)
 
     def _constant_like(self, cell: Cell) -> list[Cell]:

@@ -13,12 +13,8 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.planning.planner import Admission
-from adaptive_spec.policies.planning.shared_k import best_admission
-from adaptive_spec.policy_helpers import StatelessPolicy
-from adaptive_spec.sim.engine.step_time import StepTime
-from adaptive_spec.sim.oracle import true_seconds
-from adaptive_spec.step import IntArray, Mode, SpecPlan, StepContext
+from adaptive_spec.sim.oracle import StepOracle
+from adaptive_spec.step import BoolArray, IntArray, SpecPlan, StepContext
 
 from .clock import Recorder
 from .script import Text
@@ -26,18 +22,13 @@ from .script import Text
 ORACLE = "oracle"
 
 
-class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No options."""
-
-
-class OraclePolicy(StatelessPolicy):
+class OraclePolicy(StepOracle):
     """Plans with the script of the engine that it was shown."""
 
     name: ClassVar[str] = ORACLE
     summary: ClassVar[str] = "sees the script (benchmarks only)"
-    Options: ClassVar[type[msgspec.Struct]] = _Nothing
 
-    def __init__(self, options: _Nothing, *, seed: int = 0) -> None:
+    def __init__(self, options: msgspec.Struct, *, seed: int = 0) -> None:
         self._texts: Mapping[str, Text] = {}
         self._recorder: Recorder | None = None
 
@@ -46,47 +37,24 @@ class OraclePolicy(StatelessPolicy):
         self._texts, self._recorder = texts, recorder
 
     def plan(self, context: StepContext) -> SpecPlan:
-        """K_i from what is right here, depth from what is right where this step will end."""
-        kmax = context.capability.max_draft_tokens
-        if context.batch_size == 0:
-            none: IntArray = np.zeros(0, dtype=np.int64)
-            return SpecPlan(
-                step=context.step, verify=none, draft_depth=kmax, mode=Mode.ON, reason="prompts"
-            )
-        texts = [self._texts.get(name) for name in context.request_ids]
-        right: IntArray = np.array([text.right if text else 0 for text in texts], dtype=np.int64)
-        now = self._best(context, right, context.draft_available)
-        accepted = np.minimum(right, now.verify).tolist()
-        there: IntArray = np.array(
-            [
-                min(text.lines.right[(text.place + more + 1) % text.lines.size], kmax)
-                if text
-                else 0
-                for text, more in zip(texts, accepted, strict=True)
-            ],
-            dtype=np.int64,
-        )
-        next_ = self._best(context, there, context.draft_possible)
-        return SpecPlan(
-            step=context.step,
-            verify=now.verify,
-            draft_depth=next_.draft_depth,
-            mode=Mode.ON,
-            reason="sees the script",
-        )
-
-    def _best(self, context: StepContext, right: IntArray, limit: IntArray) -> Admission:
+        """Plan with the times of the device that the engine is on now."""
         assert self._recorder is not None
-        charge = self._recorder.charge
-        assert charge is not None
-        step_time: StepTime = charge.step_time
+        assert self._recorder.charge is not None
+        self.step_time = self._recorder.charge.step_time
+        return super().plan(context)
+
+    def here(self, context: StepContext) -> tuple[IntArray, IntArray, BoolArray | None]:
+        """Look at the next lines of the script."""
+        texts = (self._texts.get(name) for name in context.request_ids)
+        right = [text.right if text else 0 for text in texts]
+        return np.array(right, dtype=np.int64), context.draft_available, None
+
+    def there(self, context: StepContext, accepted: IntArray) -> tuple[IntArray, IntArray]:
+        """Look at the lines where this step will end."""
+        right = []
+        for name, more in zip(context.request_ids, accepted.tolist(), strict=True):
+            text = self._texts.get(name)
+            place = (text.place + more + 1) % text.lines.size if text else 0
+            right.append(text.lines.right[place] if text else 0)
         kmax = context.capability.max_draft_tokens
-        survival = (np.arange(kmax)[:, None] < right).astype(np.float64)
-        return best_admission(
-            survival,
-            np.ones(context.batch_size),
-            limit,
-            limit,
-            *true_seconds(step_time, context),
-            context.capability,
-        )
+        return np.minimum(np.array(right, dtype=np.int64), kmax), context.draft_possible

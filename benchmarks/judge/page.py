@@ -22,7 +22,7 @@ from .figures import markdown
 from .real import comparison
 from .results import CellFigures, published
 
-WARM, COLD, RESTARTED = f"{GOODPUT} warm", f"{GOODPUT} cold", f"{GOODPUT} restarted"
+WARM, COLD = f"{GOODPUT} warm", f"{GOODPUT} cold"
 METHODS = {"eagle": "EAGLE", "ngram": "n-gram", "draft_model": "draft model"}
 ABLATIONS = (
     "history",

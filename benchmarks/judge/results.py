@@ -12,11 +12,11 @@ from .arms import is_static
 from .cells import Cell
 from .cpu import charged
 from .engines import VLLM, Name
-from .rows import COLD, RESTARTED, WARM, Row, RowFile
+from .rows import COLD, WARM, Row, RowFile
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "judge.json"
 QUICK = RESULTS.with_name("judge_quick.json")
-PARTS = ("", COLD, WARM, RESTARTED)
+PARTS = ("", COLD, WARM)
 
 
 class ArmFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ COLD_STEPS = 300
 """First steps of a policy that has learned nothing."""
 SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Largest batch of each size class."""
-COLD, WARM, RESTARTED = "cold", "warm", "restarted"
+COLD, WARM = "cold", "warm"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cell, arm, seed: of what.
-        part: ``cold``, ``warm`` or ``restarted`` of an arm that learns; empty for others.
+        part: ``cold`` or ``warm`` of an arm that learns; empty for others.
         runs: what ran: the arm, or the table that it stands for.
         key: digest of what the row depends on; a row with another one is run again.
         steps, tokens, seconds: of the whole load.

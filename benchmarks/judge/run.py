@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from .cells import TPOT, Cell
 from .clock import Noise
 from .device import Device, Work, device
 from .engines import Engine, EngineKind
-from .rows import COLD, RESTARTED, WARM, Row, by_size, curve_of, summary
+from .rows import COLD, WARM, Row, by_size, curve_of, summary
 from .start import start
 from .traffic import Job, jobs, serve
 
@@ -69,10 +68,8 @@ class _Answered(NamedTuple):
     counters: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
 
 
-def runs(
-    engines: Engines, cell: Cell, name: str, seed: int, *, ran: str = "", restart: bool = False
-) -> Iterator[Row]:
-    """Let an arm answer a cell's load: once, or cold and warm, and restarted if that is wanted.
+def runs(engines: Engines, cell: Cell, name: str, seed: int, *, ran: str = "") -> Iterator[Row]:
+    """Let an arm answer a cell's load: once, or cold and warm.
 
     The steps of an arm that learns nothing do not depend on the clock, unless requests arrive in
     time. They are run once for all devices, and priced on each.
@@ -83,7 +80,6 @@ def runs(
         name: of the arm.
         seed: of the traffic, the noise and the policy.
         ran: the arm that `name` stands for, such as a table; empty: `name`.
-        restart: an arm that learns answers a third time, from its saved state.
     """
     arm = replace(parse_arm(ran or name), seed=seed)
     if arm.name == LADDER:
@@ -98,23 +94,12 @@ def runs(
         yield _row(cell, name, seed, "", ran, engines.last, on)
         return
     made = jobs(cell.traffic, cell.method, cell.kmax, seed)
-    with tempfile.TemporaryDirectory() as folder:
-        if restart:
-            arm = replace(arm, state=folder)
-        engine.use(arm, device(cell.device), cell.kv_tokens)
-        for part in _parts(arm.learns, restart):
-            if part == RESTARTED:
-                engine.restart()
-            answered = _answer(engine, cell, made, seed)
-            if known:
-                engines.last_key, engines.last = same, answered
-            yield _row(cell, name, seed, part, ran, answered, on)
-
-
-def _parts(learns: bool, restart: bool) -> tuple[str, ...]:
-    if not learns:
-        return ("",)
-    return (COLD, WARM, RESTARTED) if restart else (COLD, WARM)
+    engine.use(arm, device(cell.device), cell.kv_tokens)
+    for part in (COLD, WARM) if arm.learns else ("",):
+        answered = _answer(engine, cell, made, seed)
+        if known:
+            engines.last_key, engines.last = same, answered
+        yield _row(cell, name, seed, part, ran, answered, on)
 
 
 def _answer(engine: Engine, cell: Cell, made: list[Job], seed: int) -> _Answered:

@@ -28,7 +28,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         arm: name in results.
         ran: the arm that it stands for.
         seed: of traffic, noise and policy.
-        restart: answer once more from saved state.
         key: of the rows.
     """
 
@@ -36,7 +35,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     ran: str
     seed: int
-    restart: bool = False
     key: str = ""
 
 
@@ -93,9 +91,7 @@ def answer(engines: Engines, task: Task) -> Answer:
 
     began = time.process_time()
     try:
-        rows = list(
-            runs(engines, task.cell, task.arm, task.seed, ran=task.ran, restart=task.restart)
-        )
+        rows = list(runs(engines, task.cell, task.arm, task.seed, ran=task.ran))
     except DataError as error:
         return Answer(left_out=str(error))
     except AdaptiveSpecError as error:

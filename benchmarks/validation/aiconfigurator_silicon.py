@@ -1,4 +1,6 @@
-"""TPOT of the silicon samples in aiconfigurator (from InferenceX and others), without speculation.
+"""V8: time per output token without speculation: silicon samples in aiconfigurator.
+
+They are from InferenceX and others; which of them, stands in ``aiconfigurator_silicon.json``.
 
 Each is the mean of a closed loop. In steady state a step decodes B requests, and while one of them
 emits its O output tokens, each of the B - 1 others brings its prompt once:
@@ -11,6 +13,7 @@ were fitted for it were fitted on rows that are named here and not counted.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +23,13 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.catalogue import gpu_facts, model_facts
 from adaptive_spec.sim.hardware.roofline import TENSORRT_LLM, VLLM_SYNC, roofline_profile
-from benchmarks.validation.row import Row, compared
+from benchmarks.validation.row import Check, Row, compared, counted_of
 from benchmarks.validation.table_files import read_table
 
 _SILICON = "aiconfigurator_silicon_agg_ttft_tpot.csv.gz"
+PAIRS = Path(__file__).with_suffix(".json")
+TITLE = "Time per output token without speculation"
+_PAIRS_WANTED, _MEDIAN_BOUND = 3, 0.10
 _CHUNK = 8192
 _USABLE = 0.9
 
@@ -49,10 +55,11 @@ class SiliconPair(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fitted_on: str = ""
 
 
-def silicon_rows(data_folder: Path, pairs: tuple[SiliconPair, ...]) -> list[Row]:
+def rows(data_folder: Path) -> list[Row]:
     """The silicon samples of dense models whose shape is known here."""
     import polars as pl
 
+    pairs = msgspec.json.decode(PAIRS.read_bytes(), type=list[SiliconPair])
     columns = ("backend", "model_path", "system", "precision", "isl", "osl", "tp_size")
     path = data_folder / "cost" / _SILICON
     frame = read_table(path, (*columns, "concurrency", "silicon_ttft_ms", "silicon_tpot_ms"))
@@ -140,3 +147,30 @@ def _share_of_peak(
     seconds = (sample["silicon_ttft_ms"] + output * sample["silicon_tpot_ms"]) / 1e3
     rate = sample["concurrency"] / seconds
     return operations_per_token * rate * tokens / (peak * sample["tp_size"])
+
+
+def checks(rows: list[Row]) -> list[Check]:
+    """At least three pairs of GPU and model, each with its median error within the bound."""
+    by_pair: dict[str, list[float]] = {}
+    for row in counted_of(rows):
+        by_pair.setdefault(row.table, []).append(abs(row.error))
+    medians = {pair: statistics.median(errors) for pair, errors in by_pair.items()}
+    missed = {pair: median for pair, median in medians.items() if median > _MEDIAN_BOUND}
+    found = [
+        Check(
+            demand=f"median error at most {_MEDIAN_BOUND:.0%} on at least {_PAIRS_WANTED} pairs of "
+            "GPU and model",
+            found=f"on {len(medians) - len(missed)} of {len(medians)}",
+            passed=len(medians) - len(missed) >= _PAIRS_WANTED,
+        )
+    ]
+    for pair, median in medians.items():
+        found.append(
+            Check(
+                demand=f"{pair}: median error of {len(by_pair[pair])} rows at most "
+                f"{_MEDIAN_BOUND:.0%}",
+                found=f"{median:.1%}",
+                passed=median <= _MEDIAN_BOUND,
+            )
+        )
+    return found

@@ -23,7 +23,7 @@ from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.profile_file import HardwareProfile
 from adaptive_spec.sim.load.base import Load
 from adaptive_spec.sim.load.request import Request
-from adaptive_spec.sim.results.result import Result
+from adaptive_spec.sim.result import Result
 
 _SEED = 1
 _PARTS = 200

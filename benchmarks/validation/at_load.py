@@ -32,7 +32,7 @@ from adaptive_spec.sim.hardware.profile_file import HardwareProfile, MeasuredDra
 from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.load.base import ClosedLoad, Load
 from adaptive_spec.sim.load.request import Request
-from adaptive_spec.sim.results.result import Result
+from adaptive_spec.sim.result import Result
 from benchmarks.validation.arms import Arms, Batches, one_per_record
 from benchmarks.validation.row import Check, Row, compared
 

@@ -12,8 +12,7 @@ import numpy as np
 from adaptive_spec.sim.hardware import validity
 from adaptive_spec.sim.hardware.validity import Validity
 from benchmarks.validation.at_load import published
-from benchmarks.validation.row import Row
-from benchmarks.validation.tables import MODULES, Verdict
+from benchmarks.validation.row import Check, Row
 
 RECORD = Path(__file__).with_name("results.json")
 _LOAD = re.compile(r"batch (\d+)|(\d+) (?:clients|requests)")
@@ -31,7 +30,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         title: what was measured.
         passed: every check has.
         checks: demand, what came out, and whether that is enough.
-        cells: the rows whose error is relative.
+        cells: its rows.
     """
 
     table: str
@@ -41,11 +40,11 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...]
 
 
-def write_record(verdicts: Sequence[Verdict]) -> None:
+def write_record(reproduced: Sequence[Recorded]) -> None:
     """Replace the tables that were reproduced now, and what profiles are known to be off by."""
     found = {table.table: table for table in read_record()} if RECORD.is_file() else {}
-    found |= {verdict.table: recorded(verdict) for verdict in verdicts}
-    tables = [found[name] for name in MODULES if name in found]
+    found |= {table.table: table for table in reproduced}
+    tables = [table for _, table in sorted(found.items())]
     lines = ",\n".join(msgspec.json.encode(table).decode() for table in tables)
     RECORD.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     write_validity(tables)
@@ -56,14 +55,14 @@ def read_record() -> tuple[Recorded, ...]:
     return msgspec.json.decode(RECORD.read_bytes(), type=tuple[Recorded, ...])
 
 
-def recorded(verdict: Verdict) -> Recorded:
-    """A verdict as it is kept."""
+def recorded(table: str, title: str, rows: Sequence[Row], checks: Sequence[Check]) -> Recorded:
+    """Return what is kept of a table; one without checks does not pass."""
     return Recorded(
-        table=verdict.table,
-        title=verdict.title,
-        passed=verdict.passed,
-        checks=tuple((check.demand, check.found, check.passed) for check in verdict.checks),
-        cells=tuple(_cell(row) for row in verdict.rows if row.relative),
+        table=table,
+        title=title,
+        passed=bool(checks) and all(check.passed for check in checks),
+        checks=tuple((check.demand, check.found, check.passed) for check in checks),
+        cells=tuple(_cell(row) for row in rows),
     )
 
 

@@ -15,11 +15,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         label: which row of the publication.
         published: what was measured, or computed, there.
         simulated: what the engine loop gives.
-        error: simulated over published, less one; their difference where `relative` is false.
+        error: simulated over published, less one.
         counted: false where parameters were fitted on this row, or it is shown for information.
         bound: largest error allowed either way; None where the table has none for single rows.
         note: sources of parameters, or why the row is not counted.
-        relative: what `error` and `bound` mean.
     """
 
     table: str
@@ -30,7 +29,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     counted: bool
     bound: float | None = None
     note: str = ""
-    relative: bool = True
 
     @property
     def within(self) -> bool:
@@ -47,20 +45,17 @@ def compared(
     counted: bool = True,
     bound: float | None = None,
     note: str = "",
-    relative: bool = True,
 ) -> Row:
     """A row, with its error computed."""
-    error = simulated / published - 1.0 if relative else simulated - published
     return Row(
         table=table,
         label=label,
         published=published,
         simulated=simulated,
-        error=error,
+        error=simulated / published - 1.0,
         counted=counted,
         bound=bound,
         note=note,
-        relative=relative,
     )
 
 
@@ -90,10 +85,10 @@ def cells_within(rows: Sequence[Row]) -> Check:
         return Check(demand="rows that count", found="none", passed=False)
     worst = max(bounded, key=lambda row: abs(row.error) / (row.bound or 1.0))
     missed = sum(not row.within for row in bounded)
-    found = f"worst {shown(worst.error, worst)} ({worst.label})"
+    found = f"worst {worst.error:+.1%} ({worst.label})"
     if missed:
         found += f"; {missed} of {len(bounded)} miss it"
-    bounds = sorted({shown(row.bound or 0.0, row, sign="") for row in bounded})
+    bounds = sorted({f"{row.bound:.1%}" for row in bounded})
     return Check(
         demand=f"each of {len(bounded)} rows within {' or '.join(bounds)}",
         found=found,
@@ -110,8 +105,3 @@ def mean_within(rows: Sequence[Row], bound: float, what: str) -> Check:
         found=f"{mean:.1%}",
         passed=bool(errors) and mean <= bound,
     )
-
-
-def shown(value: float, row: Row, sign: str = "+") -> str:
-    """An error or bound of this row, for people."""
-    return f"{value:{sign}.1%}" if row.relative else f"{value:{sign}.3f}"

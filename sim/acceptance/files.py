@@ -20,13 +20,11 @@ from adaptive_spec.sim.acceptance.pool import pool
 from adaptive_spec.sim.acceptance.recorded import is_npz, read_recorded_npz, read_step_trace
 from adaptive_spec.sim.acceptance.records import PREFIX as RECORD
 from adaptive_spec.sim.acceptance.records import shipped_record
-from adaptive_spec.sim.acceptance.step_lists import read_step_lists
 from adaptive_spec.sim.acceptance.two_sources import names_two_sources, shipped_two_sources
 from adaptive_spec.sim.text_rows import read_lines
 
 _FORMATS = (
-    "per-position lists (JSON lines), step lists with accept_lengths (JSON lines), a step trace, "
-    "an npz of recorded steps, a hazard model (JSON)"
+    "per-position lists (JSON lines), a step trace, an npz of recorded steps, a hazard model (JSON)"
 )
 
 
@@ -84,10 +82,8 @@ def _load(
         return generate(load_hazard_model(file), depth=kmax, seed=seed)
     if {"ids", "k", "emitted"} <= row.keys():
         return read_step_trace(file, depth=kmax, seed=seed)
-    if lists_of(row) and not {"accept_lengths", "new_tokens"} & row.keys():
+    if lists_of(row):
         return read_per_position(file, drafter_list, depth=kmax)
-    if "accept_lengths" in row or {"new_tokens", "steps"} <= row.keys():
-        return read_step_lists(file, depth=kmax, seed=seed)
     raise DataError(
         f"{file}: row 1 has {', '.join(row) or 'no fields'}: not acceptance data; known are "
         f"{_FORMATS}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
 from adaptive_spec.sim.acceptance.request_rows import RequestRows
 from adaptive_spec.sim.step_trace import find_trace, read_request_steps
-from adaptive_spec.step import FloatArray, IntArray
+from adaptive_spec.step import IntArray
 
 _MOST_BYTES = 1 << 31
 """Size of the arrays of an npz file that is read, unpacked."""
@@ -82,35 +82,12 @@ def _acceptance(rows: RequestRows, name: str, depth: int | None, seed: int) -> A
     return replace(data, record_temperature=temperatures)
 
 
-@dataclass(frozen=True, eq=False)
-class RecordedRows:
-    """Steps of an npz file, S of R requests with K drafts verified each, ordered by request.
-
-    Attributes:
-        name: of the file, without its temperature.
-        accepted: [S] 0..K.
-        request: [S] 0..R - 1.
-        confidence: [S, K] maximum draft probability.
-        entropy: [S, K] nats, nan where unknown; None if the file has none.
-        labels: [R] task labels; None if the file has none.
-        temperature: of the target, from a name that ends in ``_t`` and a number; else 0.
-    """
-
-    name: str
-    accepted: IntArray
-    request: IntArray
-    confidence: FloatArray
-    entropy: FloatArray | None
-    labels: tuple[str, ...] | None
-    temperature: float
-
-
-def load_recorded_npz(file: Path) -> RecordedRows:
-    """Read and check an npz file; arrays as `read_recorded_npz` describes them, or ``entropy``.
+def load_recorded_npz(file: Path) -> tuple[RecordedSteps, tuple[str, ...] | None]:
+    """Return the steps of an npz file as `read_recorded_npz` describes it, and its task labels.
 
     Raises DataError naming file, row (from 0, as in the array) and what is wrong.
     """
-    arrays = load_npz(file, ("accepted", "request", "max_prob"), optional=("label", "entropy"))
+    arrays = load_npz(file, ("accepted", "request", "max_prob"), optional=("label",))
     accepted = _whole_numbers(file, "accepted", arrays["accepted"])
     request = _whole_numbers(file, "request", arrays["request"])
     confidence = arrays["max_prob"]
@@ -127,24 +104,16 @@ def load_recorded_npz(file: Path) -> RecordedRows:
     _first_bad(file, "accepted", (accepted < 0) | (accepted > draft_tokens), accepted)
     outside: NDArray[np.bool_] = np.any((confidence < 0) | (confidence > 1), axis=1)
     _first_bad(file, "max_prob", outside, confidence)
-    entropy = arrays.get("entropy")
-    if entropy is not None:
-        if entropy.shape != confidence.shape or entropy.dtype.kind != "f":
-            raise DataError(f"{file}: entropy must be floats {list(confidence.shape)}")
-        unusable: NDArray[np.bool_] = np.any((entropy < 0) | np.isinf(entropy), axis=1)
-        _first_bad(file, "entropy", unusable, entropy)
     order = np.argsort(request, kind="stable")
-    numbers, numbered = np.unique(request[order], return_inverse=True)
-    named = re.search(r"^(.*)_t(\d+(?:\.\d+)?)$", file.stem)
-    return RecordedRows(
-        name=named[1] if named else file.stem,
+    numbers, lengths = np.unique(request, return_counts=True)
+    steps = RecordedSteps(
+        verified=np.full(len(accepted), draft_tokens, dtype=np.int64),
         accepted=accepted[order],
-        request=numbered.astype(np.int64),
-        confidence=confidence[order].astype(np.float64),
-        entropy=None if entropy is None else entropy[order].astype(np.float64),
-        labels=_labels(file, arrays["label"], numbers) if "label" in arrays else None,
-        temperature=float(named[2]) if named else 0.0,
+        emitted=accepted[order] + 1,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        confidence=confidence[order].astype(np.float32),
     )
+    return steps, _labels(file, arrays["label"], numbers) if "label" in arrays else None
 
 
 def read_recorded_npz(
@@ -164,24 +133,17 @@ def read_recorded_npz(
     Raises DataError as `load_recorded_npz` does.
     """
     file = Path(path)
-    rows = load_recorded_npz(file)
-    draft_tokens = rows.confidence.shape[1]
-    recorded = RecordedSteps(
-        verified=np.full(len(rows.accepted), draft_tokens, dtype=np.int64),
-        accepted=rows.accepted,
-        emitted=rows.accepted + 1,
-        offsets=np.concatenate([[0], np.cumsum(np.bincount(rows.request))]).astype(np.int64),
-        confidence=rows.confidence.astype(np.float32),
-    )
+    steps, labels = load_recorded_npz(file)
+    named = re.search(r"_t(\d+(?:\.\d+)?)$", file.stem)
     data = imputed_data(
-        recorded,
+        steps,
         file,
-        f"recorded steps, K = {draft_tokens}",
+        f"recorded steps, K = {steps.verified[0]}",
         depth=depth,
         seed=seed,
-        temperature=rows.temperature,
+        temperature=float(named[1]) if named else 0.0,
     )
-    return data if rows.labels is None else replace(data, labels=rows.labels)
+    return data if labels is None else replace(data, labels=labels)
 
 
 def imputed_data(

@@ -18,7 +18,7 @@ from adaptive_spec.sim.commands.replay_table import print_table
 if TYPE_CHECKING:
     from adaptive_spec.sim.oracle import Oracles
     from adaptive_spec.sim.policy_choice import PolicyChoice
-    from adaptive_spec.sim.results.result import Result
+    from adaptive_spec.sim.result import Result
     from adaptive_spec.sim.scenario import Scenario
 
 DEFAULT_KMAX = 8
@@ -125,9 +125,6 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
         int, _policies(min=1, help="Runs per policy, from --seed on; figures are their means.")
     ] = SEEDS
     json: Annotated[bool, _output("--json", help="Print JSON instead of a table.")] = False
-    timeline: Annotated[
-        bool, _output("--timeline", help="With --json: K and batch size over time as well.")
-    ] = False
 
     def choices(self) -> list[PolicyChoice]:
         """Return the policies to compare. Raises ConfigError or PolicyError."""
@@ -178,7 +175,7 @@ def replay(context: typer.Context, options: ReplayOptions) -> None:
     Example: adaptive-spec replay --load closed:32 --acceptance TRACE --policy goodput
     """
     given = {name for name in context.params if _is_given(context, name)}
-    if given <= {"hardware", "json", "timeline"}:
+    if given <= {"hardware", "json"}:
         _show(options, other_hardware="hardware" in given)
         return
     choices = options.choices()  # before anything else is imported
@@ -198,7 +195,7 @@ def replay(context: typer.Context, options: ReplayOptions) -> None:
     if options.json:
         if hint:
             print_text(hint, error=True)
-        _print_json(results, timeline=options.timeline)
+        _print_json(results)
     else:
         print_table(scenario, seen, results, hint=hint)
 
@@ -210,7 +207,7 @@ def _show(options: ReplayOptions, *, other_hardware: bool) -> None:
     found = simulate_all(options.hardware if other_hardware else HARDWARE)
     if options.json:
         loads = [cell.load for cell in found]
-        _print_json(list(found.values()), timeline=options.timeline, loads=loads)
+        _print_json(list(found.values()), loads)
     else:
         print_showcase(found)
 
@@ -279,12 +276,9 @@ def _run(
     return seen, [run for runs in results for run in runs]
 
 
-def _print_json(results: list[Result], *, timeline: bool, loads: Sequence[str] = ()) -> None:
+def _print_json(results: list[Result], loads: Sequence[str] = ()) -> None:
     """Print the results; `loads` are those of each, where they differ."""
     built = msgspec.to_builtins(results)
-    if not timeline:
-        for result in built:
-            del result["timeline"]
     print_json(
         [{"load": load} | result for load, result in zip(loads, built, strict=True)]
         if loads

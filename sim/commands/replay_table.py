@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from adaptive_spec.sim.oracle import Oracles
-    from adaptive_spec.sim.results.result import Result
+    from adaptive_spec.sim.result import Result
     from adaptive_spec.sim.scenario import Scenario
 
 
@@ -72,7 +72,7 @@ def print_table(
 
 
 def _print_best_k(console: Console, scenario: Scenario, oracles: list[Oracles]) -> None:
-    from adaptive_spec.sim.results.result import best_static_ks
+    from adaptive_spec.sim.result import best_static_ks
 
     found = best_static_ks([each.static for each in oracles], closed=oracles[0].closed)
     ladder = scenario.engine.ladder if scenario.engine.level == 0 else ()
@@ -157,7 +157,7 @@ def _mean(runs: list[Result], metric: Callable[[Result], float | None]) -> float
 
 
 def _ratio(runs: list[Result], name: str) -> str:
-    from adaptive_spec.sim.results.result import mean_and_spread
+    from adaptive_spec.sim.result import mean_and_spread
 
     found = mean_and_spread(
         runs, lambda run: None if run.regret is None else getattr(run.regret, name)

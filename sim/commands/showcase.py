@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from adaptive_spec.sim.commands.printing import progress_bar, say, standard_output, table
 
 if TYPE_CHECKING:
-    from adaptive_spec.sim.results.result import Result
+    from adaptive_spec.sim.result import Result
 
 LOADS = (1, 16, 64)
 """Requests at a time; the profile was validated up to 64."""

@@ -35,7 +35,7 @@ from adaptive_spec.sim.engine.step_time import StepTime
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.load.base import Load
 from adaptive_spec.sim.load.request import Request
-from adaptive_spec.sim.results.result import Result
+from adaptive_spec.sim.result import Result
 from adaptive_spec.step import (
     IntArray,
     Level,
@@ -69,7 +69,6 @@ class Engine:
         counts: the controller's status counts steps and tokens, as in a server; else faults alone.
         shaped: all acceptance data has been through `drafter.shape` already.
         phases: (seconds, what would be accepted from then on), ascending.
-        changes: seconds at which the load changes and recovery is measured, phases apart.
 
     Raises ConfigError if Kmax goes beyond the acceptance data, PolicyError if the policy cannot be
     compiled.
@@ -90,7 +89,6 @@ class Engine:
         counts: bool = False,
         shaped: bool = False,
         phases: Sequence[tuple[float, AcceptanceData]] = (),
-        changes: Sequence[float] = (),
     ) -> None:
         options = options or EngineOptions()
         depth = min([acceptance.depth, *(each.depth for _, each in phases)])
@@ -122,8 +120,7 @@ class Engine:
         self.accepted = AcceptedDrafts(acceptance, options.max_draft_tokens, phases)
         self.batch = DecodeBatch()
         self.prompts = PromptQueue(options.block_tokens)
-        moments = sorted({*changes, *(at for at, _ in phases)})
-        self.measurements = Measurements(limits, moments)
+        self.measurements = Measurements(limits)
         self.now = 0.0
         self._load = load
         self._drafter = drafter
@@ -278,7 +275,7 @@ class Engine:
         decision += time.perf_counter() - began
         if batch_size:
             self.measurements.decode(plan.mode, by_k, total - batch_size, context_total, decision)
-        self.measurements.step(self.now, seconds, batch_size, total + len(prompt.ended))
+        self.measurements.step(total + len(prompt.ended))
 
     # ----------------------------------------------------------------- before a step
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from adaptive_spec.sim.engine.prompt_queue import Running
-from adaptive_spec.sim.results.result import Percentiles, Result, Timeline
-from adaptive_spec.sim.results.segments import Segments
+from adaptive_spec.sim.result import Percentiles, Result
 from adaptive_spec.step import FloatArray, Mode
-
-_PIECES = 1024
 
 
 class Limits:
@@ -33,17 +28,14 @@ class Limits:
 class Measurements:
     """Sums and samples of one run.
 
-    Memory grows with the number of requests (16 bytes each) and decisions (8 bytes); apart from
-    that only with the logarithm of the steps after a change.
+    Memory grows with the number of requests (16 bytes each) and decisions (8 bytes).
 
     Args:
         limits: of TTFT and TPOT.
-        changes: seconds at which acceptance or load changes, ascending.
     """
 
-    def __init__(self, limits: Limits | None = None, changes: Sequence[float] = ()) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
-        self._segments = Segments(changes) if changes else None
         self._off: bool | None = None
         self.reset(0.0)
 
@@ -60,11 +52,6 @@ class Measurements:
         self._decisions = array("d")
         self._ttft = array("d")
         self._tpot = array("d")
-        self._pieces: list[_Piece] = []
-        self._stride = 1
-        self._piece = [0.0, 0.0, 0.0, 0.0]
-        self._piece_steps = 0
-        self._piece_began = now
 
     def decode(
         self,
@@ -81,29 +68,17 @@ class Measurements:
         self._accepted += accepted
         self._modes[mode] += 1
         self._decisions.append(decision)
-        verified = 0
         for k, count in enumerate(by_k):
             if count:
                 self._k_counts[k] += count
-                verified += k * count
         off = mode is Mode.OFF_WARM or mode is Mode.OFF_COLD
         self._switches += self._off is not None and off is not self._off
         self._off = off
-        piece = self._piece
-        piece[0] += batch_size
-        piece[1] += verified
-        piece[3] += off
 
-    def step(self, now: float, seconds: float, batch_size: int, emitted: int) -> None:
-        """Record a step that has ended now: its seconds, decoding requests and emitted tokens."""
-        if self._segments is not None:
-            self._segments.step(now, seconds, batch_size, emitted)
+    def step(self, emitted: int) -> None:
+        """Record a step that has ended, and its emitted tokens."""
         self.steps += 1
         self.tokens += emitted
-        self._piece[2] += emitted
-        self._piece_steps += 1
-        if self._piece_steps >= self._stride:
-            self._close_piece(now)
 
     def kv_in_use(self, fraction: float) -> None:
         """Fraction of the KV pool that a step held."""
@@ -163,52 +138,8 @@ class Measurements:
             k_fraction={str(k): n / request_steps for k, n in sorted(self._k_counts.items())},
             fail_opens=fail_opens,
             switches=self._switches,
-            segments=[] if self._segments is None else self._segments.finished(),
             simulation_seconds=time.perf_counter() - self._wall,
-            timeline=self._timeline(),
         )
-
-    def _close_piece(self, now: float) -> None:
-        requests, verified, emitted, off = self._piece
-        elapsed = now - self._piece_began
-        self._pieces.append(
-            _Piece(now, elapsed, self._piece_steps, requests, verified, emitted, off)
-        )
-        self._piece = [0.0, 0.0, 0.0, 0.0]
-        self._piece_steps = 0
-        self._piece_began = now
-        if len(self._pieces) >= 2 * _PIECES:
-            pairs = zip(self._pieces[::2], self._pieces[1::2], strict=True)
-            self._pieces = [first.joined(second) for first, second in pairs]
-            self._stride *= 2
-
-    def _timeline(self) -> Timeline:
-        pieces = self._pieces
-        return Timeline(
-            now=[round(piece.now, 6) for piece in pieces],
-            batch_size=[round(piece.requests / piece.steps, 6) for piece in pieces],
-            k=[round(piece.verified / max(piece.requests, 1.0), 6) for piece in pieces],
-            tokens_per_second=[
-                round(piece.emitted / max(piece.elapsed, 1e-12), 6) for piece in pieces
-            ],
-            off=[round(piece.off / piece.steps, 6) for piece in pieces],
-        )
-
-
-class _Piece(NamedTuple):
-    """Sums over some steps of the timeline."""
-
-    now: float
-    elapsed: float
-    steps: float
-    requests: float
-    verified: float
-    emitted: float
-    off: float
-
-    def joined(self, later: _Piece) -> _Piece:
-        pairs = zip(self[1:], later[1:], strict=True)
-        return _Piece(later.now, *(first + second for first, second in pairs))
 
 
 def _percentiles(values: array[float], scale: float) -> Percentiles:

@@ -1,4 +1,4 @@
-"""Figures of the report: scores against load, and K over time, in one style."""
+"""Figures of the report: scores against load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ REFERENCES = {BEST_STATIC: "--", NO_SPECULATION: ":", FORESIGHT: "-."}
 DPI = 110
 RATIO_FLOOR = 0.8
 """Ratios below it leave the picture: what matters lies within some per cent of 1."""
-MOST_LINES = 5
 
 
 class Family(NamedTuple):
@@ -203,50 +202,6 @@ def _load_axis(axes: Any, family: Family) -> None:
         axes.set_xscale("log", base=2)
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.minorticks_off()
-
-
-def eventful(rows: Iterable[Row], most: int) -> list[list[Row]]:
-    """Rows with a timeline of the cells where the batch size changes most, one cell per load."""
-    cells: dict[str, dict[Any, list[Row]]] = {}
-    for row in rows:
-        if row.result.timeline.now and (row.kind == "policy" or BEST_STATIC in _names(row)):
-            cells.setdefault(row.cell.load, {}).setdefault(row.cell, []).append(row)
-
-    def change(same: list[Row]) -> float:
-        batch = np.array(same[0].result.timeline.batch_size)
-        return float(batch.std() / max(batch.mean(), 1e-9))
-
-    best = [max(by_cell.values(), key=change) for by_cell in cells.values()]
-    return sorted(best, key=change, reverse=True)[:most]
-
-
-def draw_timeline(pyplot: Any, rows: list[Row], policies: Sequence[str], path: Path) -> None:
-    """Draw batch size and K over time of one cell. Raises DataError if it can't be written."""
-    shade = colours(policies)
-    of = {BEST_STATIC if row.kind == "static" else row.result.policy: row for row in rows}
-    shown = [name for name in policies if name in of and np.ptp(of[name].result.timeline.k) > 0]
-    figure, (top, bottom) = pyplot.subplots(
-        *(2, 1),
-        sharex=True,
-        figsize=(11.5, 5.0),
-        height_ratios=[1, 2],
-        layout="constrained",
-    )
-    cell = rows[0].cell
-    title = f"{cell.acceptance} · {cell.drafter} · {cell.hardware}: {cell.load}"
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    first = rows[0].result.timeline
-    top.fill_between(first.now, first.batch_size, color="#cfd8dc", linewidth=0)
-    top.set_ylabel("batch size\n[requests]")
-    for name in [*shown[:MOST_LINES], *([BEST_STATIC] if BEST_STATIC in of else [])]:
-        line = of[name].result.timeline
-        k = np.where(np.array(line.batch_size) > 0, np.array(line.k), np.nan)
-        style, colour = REFERENCES.get(name, "-"), shade.get(name, "#000000")
-        bottom.plot(line.now, k, style, color=colour, linewidth=1.4, label=name)
-    bottom.set_ylabel("verified drafts K per request\nand step, mean [tokens]")
-    bottom.set_xlabel("simulated time [s]")
-    figure.legend(loc="outside right upper", frameon=False)
-    _save(pyplot, figure, path)
 
 
 def _save(pyplot: Any, figure: Figure, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Leaderboards: every policy of each group of a sweep, on the cells that all of them have run.
+"""Leaderboards: every policy of a sweep, on the cells that all of them have run.
 
 A cell here is one acceptance set, drafter, machine, engine and load; its seeds are averaged first.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import mean, median
+from statistics import mean
 
-from adaptive_spec.sim.results.result import Regret
-from adaptive_spec.sim.results.segments import Recovery
-from adaptive_spec.sim.sweep.config import Group, SweepConfig
-from adaptive_spec.sim.sweep.results import Row, SweepResults, group_rows
+from adaptive_spec.sim.result import Regret
+from adaptive_spec.sim.sweep.config import SweepConfig
+from adaptive_spec.sim.sweep.results import Row, SweepResults
 
 EVERYTHING = "all cells"
 
@@ -25,26 +24,8 @@ Place = tuple[str, str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Recoveries:
-    """The way back after the changes of a group's cells.
-
-    Attributes:
-        changes: how many were measured.
-        recovered: how many of them the policy has recovered from.
-        steps, seconds: median over those.
-        lost_seconds: mean over all, beyond what the best fixed K takes.
-    """
-
-    changes: int
-    recovered: int
-    steps: float | None
-    seconds: float | None
-    lost_seconds: float
-
-
-@dataclass(frozen=True)
 class Standing:
-    """A policy within a group. Ratios are of scores; None without oracles.
+    """A policy on some cells. Ratios are of scores; None without oracles.
 
     Attributes:
         policy: as configured.
@@ -55,8 +36,7 @@ class Standing:
         of_no_speculation: mean over the cells.
         worst_of_no_speculation: the lowest.
         of_foresight: mean over the runs; None where it was not run.
-        by_column: mean by the group's columns; None where it has not run.
-        recoveries: None where nothing changes.
+        by_column: mean by the columns; None where it has not run.
         switches: between off and on, per 1,000 steps.
         throughput_tok_s, tpot_p50_ms, tpot_p99_ms: means over the runs.
         goodput_req_s: requests within the limits, mean over the runs.
@@ -73,7 +53,6 @@ class Standing:
     worst_of_no_speculation: float | None
     of_foresight: float | None
     by_column: tuple[float | None, ...]
-    recoveries: Recoveries | None
     switches: float
     throughput_tok_s: float | None
     tpot_p50_ms: float | None
@@ -85,10 +64,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Condition:
-    """A group of the sweep.
+    """Some cells of the sweep.
 
     Attributes:
-        name, about: of the group.
+        name: for people.
         columns: loads, or acceptance sets where all cells have one load.
         cells: that every policy has run.
         seeds: of each.
@@ -97,7 +76,6 @@ class Condition:
     """
 
     name: str
-    about: str
     columns: tuple[str, ...]
     cells: int
     seeds: int
@@ -105,28 +83,16 @@ class Condition:
     best_ks: tuple[str, ...] = ()
 
 
-def conditions(results: SweepResults) -> list[Condition]:
-    """The groups of a sweep, in order; without groups, everything as one."""
-    groups = results.config.groups or {EVERYTHING: Group()}
-    found = []
-    for name, group in groups.items():
-        rows = group_rows(results, group)
-        if rows:
-            found.append(_condition(name, group, rows, results.config))
-    return found
-
-
 def by_load(results: SweepResults) -> list[Condition]:
-    """The loads of a sweep, and all of them together at the end; in a sweep of groups, those."""
-    if results.config.groups:
-        return conditions(results)
-    rows = group_rows(results, Group())
+    """The loads of a sweep, and all of them together at the end."""
+    rows = [row for row in results.rows if row.kind == "policy"]
     loads = list(dict.fromkeys(row.cell.load for row in rows))
+    every = _condition(EVERYTHING, rows, results.config)
     found = [
-        _condition(load, Group(), [row for row in rows if row.cell.load == load], results.config)
+        _condition(load, [row for row in rows if row.cell.load == load], results.config)
         for load in loads
     ]
-    return found if len(loads) == 1 else [*found, *conditions(results)]
+    return found if len(loads) == 1 else [*found, every]
 
 
 def settings(results: SweepResults) -> list[tuple[Condition, list[Row]]]:
@@ -139,7 +105,7 @@ def settings(results: SweepResults) -> list[tuple[Condition, list[Row]]]:
         name = " · ".join(part for part in place if part not in ("", "default"))
         played = [row for row in rows if row.kind == "policy"]
         if played:
-            made.append((_condition(name, Group(), played, results.config), rows))
+            made.append((_condition(name, played, results.config), rows))
     return made
 
 
@@ -158,7 +124,7 @@ def by_place(rows: Iterable[Row], metric: Callable[[Regret], float]) -> dict[Pla
     return {place: mean(each) for place, each in values.items()}
 
 
-def _condition(name: str, group: Group, rows: list[Row], config: SweepConfig) -> Condition:
+def _condition(name: str, rows: list[Row], config: SweepConfig) -> Condition:
     loads = tuple(dict.fromkeys(row.cell.load for row in rows))
     several = len(loads) > 1
     columns = loads if several else tuple(dict.fromkeys(row.cell.acceptance for row in rows))
@@ -166,14 +132,13 @@ def _condition(name: str, group: Group, rows: list[Row], config: SweepConfig) ->
     for row in rows:
         by_policy.setdefault(row.result.policy, []).append(row)
     standings = [
-        _standing(policy, by_policy[policy], columns, several=several)
-        for policy in config.policies_of(group)
-        if policy in by_policy
+        _standing(entry.label, by_policy[entry.label], columns, several=several)
+        for entry in config.policy_entries()
+        if entry.label in by_policy
     ]
     ranked = sorted(standings, key=lambda each: -(each.of_best_static or 0.0))
     return Condition(
         name=name,
-        about=group.about,
         columns=columns,
         cells=len({place_of_row(row) for row in rows}),
         seeds=len({row.cell.seed for row in rows}),
@@ -195,7 +160,6 @@ def _standing(policy: str, rows: list[Row], columns: tuple[str, ...], *, several
     worst = min(best, key=lambda place: best[place]) if best else None
     axis = 4 if several else 0
     results = [row.result for row in rows]
-    found = [each for result in results if result.regret for each in result.regret.recoveries]
     return Standing(
         policy=policy,
         cells=len({place_of_row(row) for row in rows}),
@@ -209,7 +173,6 @@ def _standing(policy: str, rows: list[Row], columns: tuple[str, ...], *, several
             _mean(value for place, value in best.items() if place[axis] == column)
             for column in columns
         ),
-        recoveries=recoveries(found),
         switches=1e3 * sum(r.switches for r in results) / max(sum(r.steps for r in results), 1),
         throughput_tok_s=_mean(result.throughput_tok_s for result in results),
         tpot_p50_ms=_mean(_known(result.tpot_ms.p50 for result in results)),
@@ -227,21 +190,6 @@ def _half_range_over_seeds(rows: list[Row]) -> float | None:
             by_seed.setdefault(row.cell.seed, []).append(row.result.regret.of_best_static)
     means = [mean(each) for each in by_seed.values()]
     return (max(means) - min(means)) / 2.0 if len(means) > 1 else None
-
-
-def recoveries(found: list[Recovery]) -> Recoveries | None:
-    """Several recoveries in a few figures; None of none."""
-    if not found:
-        return None
-    steps = [each.steps for each in found if each.steps is not None]
-    seconds = [each.seconds for each in found if each.seconds is not None]
-    return Recoveries(
-        changes=len(found),
-        recovered=len(steps),
-        steps=median(steps) if steps else None,
-        seconds=median(seconds) if seconds else None,
-        lost_seconds=mean(each.lost_seconds for each in found),
-    )
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -15,20 +15,17 @@ from adaptive_spec.sim.report.figures import (
     REFERENCES,
     colours,
     draw_curves,
-    draw_timeline,
-    eventful,
     families,
     load_pyplot,
     series,
 )
-from adaptive_spec.sim.report.leaderboard import conditions, settings
+from adaptive_spec.sim.report.leaderboard import by_load, settings
 from adaptive_spec.sim.sweep.results import Row, SweepResults
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
 PAGE = "report.html"
-TIMELINES = 4
 STRONGEST = 0.15
 """Ratio 1 ± this has the strongest shade."""
 
@@ -45,7 +42,7 @@ def write_report(results: SweepResults, directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--output {str(directory)!r}: {error.strerror}") from error
-    boards, by_setting = conditions(results), settings(results)
+    boards, by_setting = by_load(results)[-1:], settings(results)
     policies = [each.policy for board in boards for each in board.standings]
     policies = list(dict.fromkeys(policies))
     pictures: list[Path] = []
@@ -55,10 +52,7 @@ def write_report(results: SweepResults, directory: Path) -> Path:
         for place, family in enumerate(families(results, rows), start=1):
             pictures.append(directory / f"{number:02d}-{place}-load.png")
             draw_curves(pyplot, setting.name, family, lines, pictures[-1])
-    for number, same in enumerate(eventful(results.rows, TIMELINES), start=1):
-        pictures.append(directory / f"k-over-time-{number}.png")
-        draw_timeline(pyplot, same, policies, pictures[-1])
-    if results.config.groups or len(by_setting) > 1:
+    if len(by_setting) > 1:
         boards += [setting for setting, _ in by_setting]
     text = template.render(
         title="adaptive-spec sweep: "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -18,13 +18,11 @@ from adaptive_spec.sim.hardware.registry import hardware_profile
 from adaptive_spec.sim.load.load_text import existing_path
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Phase, Scenario
-from adaptive_spec.sim.sweep.config import AcceptanceSet, Group, LoadEntry, SweepConfig
+from adaptive_spec.sim.sweep.config import AcceptanceSet, LoadEntry, SweepConfig
 
 DATA = "${data}"
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 Number = TypeVar("Number", int, float)
-Value = TypeVar("Value")
-Names: TypeAlias = tuple[str, ...] | None
 
 
 class CellName(msgspec.Struct, frozen=True, order=True):
@@ -45,11 +43,10 @@ class CellName(msgspec.Struct, frozen=True, order=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A scenario, its name, and the labels of the policies that run on it."""
+    """A scenario and its name."""
 
     name: CellName
     scenario: Scenario
-    policies: tuple[str, ...] = ()
 
 
 class Files:
@@ -77,42 +74,28 @@ class Files:
 
 
 def plan_cells(config: SweepConfig, files: Files) -> tuple[Cell, ...]:
-    """All cells, in the order of groups and axes, seeds innermost.
+    """All cells, in the order of the axes, seeds innermost.
 
     Raises DataError if ``${data}`` is used and there is no data folder.
     """
-    every = tuple(entry.label for entry in config.policy_entries())
-    cells: dict[CellName, Cell] = {}
-    for group in config.groups.values() or (Group(),):
-        mine = config.policies_of(group)
-        for cell in _group_cells(config, group, files):
-            before = cells.get(cell.name)
-            wanted = {*mine, *(before.policies if before else ())}
-            policies = tuple(label for label in every if label in wanted)
-            cells[cell.name] = msgspec.structs.replace(cell, policies=policies)
-    return tuple(cells.values())
+    return tuple(_cells(config, files))
 
 
-def _group_cells(config: SweepConfig, group: Group, files: Files) -> Iterator[Cell]:
+def _cells(config: SweepConfig, files: Files) -> Iterator[Cell]:
     axes = product(
-        _chosen(config.acceptance_sets().items(), group.acceptance),
-        [name for name in config.drafters if _among(name, group.drafters)],
-        [name for name in config.hardware if _among(name, group.hardware)],
-        _chosen(config.engines().items(), group.engine_variants),
-        [load for load in config.load_entries() if _among(load.label, group.loads)],
+        config.acceptance_sets().items(),
+        config.drafters,
+        config.hardware,
+        config.engines().items(),
+        config.load_entries(),
     )
-    single = config.cells_of(group)
     for (name, acceptance), drafter, hardware, (variant, engine), load in axes:
         if not _wanted(name, acceptance, drafter, hardware, load):
-            continue
-        if single and (name, load.label, hardware, variant) not in single:
             continue
         if acceptance.max_draft_tokens is not None:
             engine = msgspec.structs.replace(engine, max_draft_tokens=acceptance.max_draft_tokens)
         signal = acceptance.confidence
         for seed in config.seed_list():
-            if not _among(seed, group.seeds):
-                continue
             scenario = Scenario(
                 load=files.resolve(load.load),
                 acceptance=tuple(files.resolve(file) for file in acceptance.files),
@@ -120,7 +103,6 @@ def _group_cells(config: SweepConfig, group: Group, files: Files) -> Iterator[Ce
                     Phase(at=each.at, files=tuple(files.resolve(file) for file in each.files))
                     for each in acceptance.phases
                 ),
-                changes=load.changes,
                 drafter=drafter,
                 hardware=files.resolve(hardware),
                 engine=engine,
@@ -190,10 +172,9 @@ def policy_texts(
     ``${acceptance}``, ``${drafter}`` and ``${hardware}`` on its axes. Raises ConfigError for a
     variable that is not there.
     """
-    written = {entry.label: entry.policy for entry in config.policy_entries()}
     for cell in cells:
-        for label in cell.policies:
-            yield cell, label, _put_in(written[label], folder, cell.name)
+        for entry in config.policy_entries():
+            yield cell, entry.label, _put_in(entry.policy, folder, cell.name)
 
 
 def _put_in(policy: str, folder: Path, cell: CellName) -> str:
@@ -238,16 +219,8 @@ def _wanted(
         (name, load.acceptance),
         (hardware, load.hardware),
     )
-    return all(_among(item, names) for item, names in allowed)
+    return all(names is None or item in names for item, names in allowed)
 
 
 def _first(value: Number | None, other: Number) -> Number:
     return other if value is None else value
-
-
-def _among(name: object, names: tuple[object, ...] | None) -> bool:
-    return names is None or name in names
-
-
-def _chosen(items: Iterable[tuple[str, Value]], names: Names) -> list[tuple[str, Value]]:
-    return [(name, value) for name, value in items if _among(name, names)]

@@ -67,7 +67,6 @@ class LoadEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         load: as ``replay --load`` takes it.
         name: in results; the load's own text unless given.
         tokens, seconds, warmup_steps, warmup_tokens, warmup_seconds: instead of the sweep's.
-        changes: seconds at which the load changes; recovery is measured from there.
         acceptance, drafters, hardware: names it is run with; None: all of the sweep. A rate
             that saturates one machine leaves another idle.
     """
@@ -79,7 +78,6 @@ class LoadEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     warmup_steps: NonNegative | None = None
     warmup_tokens: NonNegative | None = None
     warmup_seconds: Seconds | None = None
-    changes: tuple[Positive, ...] = ()
     acceptance: tuple[Text, ...] | None = None
     drafters: tuple[Text, ...] | None = None
     hardware: tuple[Text, ...] | None = None
@@ -90,38 +88,12 @@ class LoadEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return self.name or self.load
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of the cross product: names on each axis; None: all of it.
-
-    Attributes:
-        about: what it is for.
-        policies: names, also those of `policy_lists`.
-        acceptance, drafters, hardware, engine_variants, loads: names.
-        seeds: some of the sweep's.
-        cells: single cells; each is acceptance and load, and where they are not the sweep's first
-            ones hardware and engine variant.
-    """
-
-    about: str = ""
-    policies: tuple[Text, ...] | None = None
-    acceptance: tuple[Text, ...] | None = None
-    drafters: tuple[Text, ...] | None = None
-    hardware: tuple[Text, ...] | None = None
-    engine_variants: tuple[Text, ...] | None = None
-    loads: tuple[Text, ...] | None = None
-    seeds: tuple[NonNegative, ...] | None = None
-    cells: tuple[Annotated[tuple[Text, ...], msgspec.Meta(min_length=2, max_length=4)], ...] = ()
-
-
 class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Policies, and the axes whose cross product makes the cells.
 
     Attributes:
         policies: texts, NAME or NAME:key=value,..., or objects that give one a name. Variables in
             them are described in `cells.policy_texts`.
-        policy_lists: names for several policies, for use in groups.
-        groups: parts of the cross product; a cell runs the policies of every group that has it.
-            Empty: one group of everything.
         acceptance: named sets of acceptance data.
         drafters: names.
         hardware: names or files.
@@ -135,7 +107,6 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ttft_limit_ms, tpot_limit_ms: what a request must keep to count for goodput.
         oracles: run the fixed K of each cell.
         foresight: and perfect foresight, which takes as long as ten of them.
-        timeline_pieces: points kept of K over time, of the first seed; 0: none.
     """
 
     policies: Annotated[tuple[Text | PolicyEntry, ...], msgspec.Meta(min_length=1)]
@@ -150,8 +121,6 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     engine_variants: dict[Text, dict[str, Any]] = {}
     tokens: Count | None = None
     seconds: Positive | None = None
-    policy_lists: dict[Text, tuple[Text, ...]] = {}
-    groups: dict[Text, Group] = {}
     warmup_steps: NonNegative = 0
     warmup_tokens: NonNegative = 0
     warmup_seconds: Seconds = 0.0
@@ -159,26 +128,10 @@ class SweepConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tpot_limit_ms: Positive | None = None
     oracles: bool = True
     foresight: bool = True
-    timeline_pieces: NonNegative = 200
 
     def policy_entries(self) -> tuple[PolicyEntry, ...]:
         """Entries in order."""
         return tuple(PolicyEntry(policy=x) if isinstance(x, str) else x for x in self.policies)
-
-    def policies_of(self, group: Group) -> tuple[str, ...]:
-        """Labels of a group's policies, in the order of `policies`."""
-        every = tuple(entry.label for entry in self.policy_entries())
-        if group.policies is None:
-            return every
-        wanted = {
-            label for name in group.policies for label in self.policy_lists.get(name, (name,))
-        }
-        return tuple(label for label in every if label in wanted)
-
-    def cells_of(self, group: Group) -> set[tuple[str, ...]]:
-        """Acceptance, load, hardware and engine variant of a group's single cells."""
-        usual = self.hardware[0], next(iter(self.engines()))
-        return {(*row, *usual[len(row) - 2 :]) for row in group.cells}
 
     def acceptance_sets(self) -> dict[str, AcceptanceSet]:
         """Acceptance sets by name."""
@@ -214,12 +167,9 @@ def load_sweep_config(file: Path) -> SweepConfig:
         raise ConfigError(f"{file}: not valid {file.suffix or 'YAML'}: {error}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{file}: expected keys such as policies, loads, acceptance")
-    groups = value.get("groups")
-    _read_off(value)
-    lists = value.get("policy_lists")
-    _read_off(lists)
-    for group in groups.values() if isinstance(groups, dict) else ():
-        _read_off(group)
+    policies = value.get("policies")
+    if isinstance(policies, list):  # YAML reads a bare `off` as false
+        value["policies"] = ["off" if entry is False else entry for entry in policies]
     try:
         config = msgspec.convert(value, SweepConfig)
         config.engines()
@@ -227,13 +177,6 @@ def load_sweep_config(file: Path) -> SweepConfig:
         raise ConfigError(f"{file}: {error}; {_known_keys(str(error))}") from error
     _check_names(config, file)
     return config
-
-
-def _read_off(value: Any) -> None:
-    """YAML reads a bare `off` in a list as false."""
-    for key, items in value.items() if isinstance(value, dict) else ():
-        if isinstance(items, list):
-            value[key] = ["off" if item is False else item for item in items]
 
 
 def _acceptance_set(value: str | tuple[str, ...] | AcceptanceSet) -> AcceptanceSet:
@@ -259,7 +202,6 @@ def _known_keys(message: str) -> str:
         ("$.loads", LoadEntry),
         ("$.acceptance", AcceptanceSet),
         ("$.engine", EngineOptions),
-        ("$.groups", Group),
     ):
         if key in message:
             struct = nested
@@ -284,35 +226,8 @@ def _check_names(config: SweepConfig, file: Path) -> None:
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ConfigError(f"{file}: `{key}`: {twice[0]!r} stands there twice; drop one")
-    known |= {
-        "policies": tuple(entry.label for entry in config.policy_entries()),
-        "engine_variants": tuple(config.engines()),
-        "loads": tuple(entry.label for entry in entries),
-        "seeds": config.seed_list(),
-    }
     axes = ("acceptance", "drafters", "hardware")
     references = [(f"loads: {e.label}", axis, getattr(e, axis)) for e in entries for axis in axes]
-    references += [
-        (f"policy_lists: {name}", "policies", names) for name, names in config.policy_lists.items()
-    ]
-    references += [
-        (f"groups: {name}", axis, getattr(group, axis))
-        for name, group in config.groups.items()
-        for axis in known
-        if axis != "policies"
-    ]
-    references += [
-        (f"groups: {name}", "policies", tuple(set(group.policies or ()) - set(config.policy_lists)))
-        for name, group in config.groups.items()
-    ]
-    references += [
-        (f"groups: {name}", axis, (each,))
-        for name, group in config.groups.items()
-        for row in group.cells
-        for axis, each in zip(
-            ("acceptance", "loads", "hardware", "engine_variants"), row, strict=False
-        )
-    ]
     references += [
         (f"acceptance: {name}", "drafters", chosen.drafters)
         for name, chosen in config.acceptance_sets().items()

@@ -1,4 +1,4 @@
-"""The files that a sweep reads, and a digest of their contents."""
+"""Digest of all that a run depends on, the contents of files that it reads included."""
 
 from __future__ import annotations
 
@@ -12,37 +12,36 @@ import msgspec
 
 from adaptive_spec.bounded_read import decode_yaml, read_small_file
 from adaptive_spec.errors import ConfigError, DataError
-from adaptive_spec.sim.load.load_text import FromFile, parse_text
-from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.sweep.cells import Cell, policy_texts
-from adaptive_spec.sim.sweep.config import SweepConfig
+from adaptive_spec.sim.load.load_text import FromFile, existing_path, parse_text
 
-SWEEP_HEADER = "sweep.json"
-"""A folder with this file is the output of a sweep, not data."""
+RUNS = "runs.jsonl"
+"""Finished runs; a folder with this file is the output of a sweep, not data."""
 
 
-def digest_of(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> str:
-    """Digest of what is in every file that these cells and policies name.
+def digest_of(*values: Any) -> str:
+    """Digest of values, in which a text that names a file or folder stands for what it holds.
 
-    Two sweeps of one configuration have the same digest if their files hold the same; where the
-    files lie does not matter, so a sweep may be moved together with its data.
+    Where the files lie does not matter, so a sweep may be moved together with its data.
 
     Raises DataError if a file can't be read.
     """
-    named = [text for cell in cells for text in _texts(msgspec.to_builtins(cell.scenario))]
-    for policy in dict.fromkeys(text for _, _, text in policy_texts(config, cells, folder)):
-        named += _texts(parse_policy(policy).options)
-    content = cache(_content_digest)
     try:
-        # The order follows the configuration: files of one name in two folders stay apart.
-        found = [
-            [(path.name, content(path)) for path in _files(text, Path(), set())]
-            for text in dict.fromkeys(named)
-        ]
+        known = msgspec.json.encode(_with_contents(msgspec.to_builtins(values)))
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror or error}") from error
-    known = [each for each in found if each]
-    return hashlib.blake2b(msgspec.json.encode(known), digest_size=16).hexdigest()
+    return hashlib.blake2b(known, digest_size=16).hexdigest()
+
+
+def _with_contents(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_contents(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_contents(item) for item in value]
+    found = existing_path(value, Path()) if isinstance(value, str) else None
+    if found is None:
+        return value
+    files = [(path.name, _content(path)) for path in _files(value, Path(), set())]
+    return [found[1], files] if files else value
 
 
 def _files(text: str, folder: Path, seen: set[Path]) -> Iterator[Path]:
@@ -56,7 +55,7 @@ def _files(text: str, folder: Path, seen: set[Path]) -> Iterator[Path]:
     path = parsed.path
     seen.add(path)
     if path.is_dir():
-        if not (path / SWEEP_HEADER).exists():
+        if not (path / RUNS).exists():
             yield from sorted(each for each in path.iterdir() if each.is_file())
         return
     yield path
@@ -78,6 +77,13 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _content_digest(path: Path) -> str:
+def _content(path: Path) -> str:
+    state = path.stat()
+    return _content_digest(path, state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _content_digest(path: Path, changed: int, size: int) -> str:
+    """Digest of a file as it is since it was changed last."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

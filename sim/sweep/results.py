@@ -10,13 +10,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from adaptive_spec import __version__
 from adaptive_spec.bounded_read import DECODE_ERRORS, read_small_file
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.line_file import write_whole
-from adaptive_spec.sim.results.result import Result
+from adaptive_spec.sim.result import Result
 from adaptive_spec.sim.sweep.cells import Cell, CellName, gpus
-from adaptive_spec.sim.sweep.config import Group, SweepConfig
-from adaptive_spec.sim.sweep.store import RESULTS_CSV, RESULTS_JSON, Header
+from adaptive_spec.sim.sweep.config import SweepConfig
+from adaptive_spec.sim.sweep.input_files import RUNS
+from adaptive_spec.sim.sweep.store import RESULTS_CSV, RESULTS_JSON
 from adaptive_spec.sim.sweep.task import Outcome, RunKey
 
 Kind = Literal["policy", "static", "foresight"]
@@ -76,7 +78,7 @@ class SweepResults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect(
-    header: Header,
+    config: SweepConfig,
     cells: tuple[Cell, ...],
     finished: Mapping[RunKey, Outcome],
     failures: tuple[Failure, ...],
@@ -88,9 +90,9 @@ def collect(
         outcome = finished.get((cell.name, None))
         oracles = outcome.oracles if outcome is not None else None
         found: list[tuple[Kind, Result]] = []
-        for entry in header.config.policy_entries():
+        for entry in config.policy_entries():
             run = finished.get((cell.name, entry.label))
-            if entry.label in cell.policies and run is not None and run.result is not None:
+            if run is not None and run.result is not None:
                 found.append(("policy", run.result))
         if oracles is not None:
             found += [("static", result) for result in oracles.static]
@@ -103,44 +105,15 @@ def collect(
                 kind=kind,
                 closed=closed,
                 gpus=machines[cell.scenario.hardware],
-                result=msgspec.structs.replace(
-                    result if oracles is None else oracles.held_against(result), segments=[]
-                ),
+                result=result if oracles is None else oracles.held_against(result),
             )
             for kind, result in found
         ]
-    return SweepResults(
-        version=header.version, config=header.config, rows=tuple(rows), failures=failures
-    )
-
-
-def group_rows(results: SweepResults, group: Group) -> list[Row]:
-    """The rows of a group's policies on the group's cells, oracles left out."""
-    policies = set(results.config.policies_of(group))
-    single = results.config.cells_of(group)
-    return [
-        row
-        for row in results.rows
-        if row.kind == "policy" and row.result.policy in policies and _within(row.cell, group)
-        if not single
-        or (row.cell.acceptance, row.cell.load, row.cell.hardware, row.cell.engine) in single
-    ]
-
-
-def _within(cell: CellName, group: Group) -> bool:
-    axes = (
-        (cell.acceptance, group.acceptance),
-        (cell.drafter, group.drafters),
-        (cell.hardware, group.hardware),
-        (cell.engine, group.engine_variants),
-        (cell.load, group.loads),
-        (cell.seed, group.seeds),
-    )
-    return all(names is None or value in names for value, names in axes)
+    return SweepResults(version=__version__, config=config, rows=tuple(rows), failures=failures)
 
 
 def write_results(results: SweepResults, directory: Path) -> None:
-    """Write results.json, with timelines, and results.csv, flat and without them."""
+    """Write results.json, and results.csv with nested fields as columns."""
     write_whole(directory / RESULTS_JSON, msgspec.json.encode(results) + b"\n")
     rows = [flat(row) for row in results.rows]
     text = io.StringIO()
@@ -151,20 +124,10 @@ def write_results(results: SweepResults, directory: Path) -> None:
 
 
 def flat(row: Row) -> dict[str, Any]:
-    """A row as columns, without its timeline; recoveries as the slowest, None if one failed."""
+    """Return a row as columns."""
     columns: dict[str, Any] = msgspec.to_builtins(row.cell)
     columns |= {"kind": row.kind, "closed": row.closed, "gpus": row.gpus}
-    result = msgspec.to_builtins(row.result)
-    for nested in ("timeline", "segments"):
-        del result[nested]
-    recoveries = result["regret"].pop("recoveries") if result["regret"] else []
-    _flatten(result, "", columns)
-    for name in ("steps", "seconds"):
-        found = [recovery[name] for recovery in recoveries]
-        columns[f"recovery_{name}"] = None if not found or None in found else max(found)
-    columns["recovery_lost_seconds"] = (
-        sum(recovery["lost_seconds"] for recovery in recoveries) if recoveries else None
-    )
+    _flatten(msgspec.to_builtins(row.result), "", columns)
     return columns
 
 
@@ -176,7 +139,7 @@ def read_results(path: Path) -> SweepResults:
     file = path / RESULTS_JSON if path.is_dir() else path
     if not file.exists():
         hint = "a sweep that has not finished: give the same `adaptive-spec sweep` command again"
-        if not (path / "sweep.json").exists():
+        if not (path / RUNS).exists():
             hint = "give the directory that `adaptive-spec sweep` has written"
         raise DataError(f"no {RESULTS_JSON} in {str(path)!r}; {hint}")
     try:

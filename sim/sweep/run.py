@@ -6,16 +6,19 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from adaptive_spec import __version__
+from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.sweep.cells import Cell, Files, check_cells, plan_cells, policy_texts
 from adaptive_spec.sim.sweep.config import SweepConfig, load_sweep_config
+from adaptive_spec.sim.sweep.input_files import digest_of
 from adaptive_spec.sim.sweep.process_pool import Work, run_in_processes
 from adaptive_spec.sim.sweep.ray_cluster import run_on_ray
 from adaptive_spec.sim.sweep.results import Failure, SweepResults, collect, write_results
-from adaptive_spec.sim.sweep.store import Store, header_of
+from adaptive_spec.sim.sweep.store import Store
 from adaptive_spec.sim.sweep.task import Outcome, Task
 
 _Outcome = TypeVar("_Outcome")
@@ -70,9 +73,14 @@ def run_sweep(
 
     Raises ConfigError or DataError if the directory or cluster can't be used.
     """
-    header = header_of(plan.config, plan.cells, plan.folder)
-    with closing(Store(directory, header, fresh=fresh)) as store:
-        left = [task for task in plan.tasks if task.key not in store.finished]
+    digests = {task.key: task.digest for task in plan.tasks}
+    with closing(Store(directory, fresh=fresh)) as store:
+        finished = {
+            key: outcome
+            for key, outcome in store.finished.items()
+            if outcome.digest == digests.get(key)
+        }
+        left = [task for task in plan.tasks if task.key not in finished]
         done = len(plan.tasks) - len(left)
         progress(done, None)
         failed: dict[tuple[object, ...], Failure] = {}
@@ -81,12 +89,13 @@ def run_sweep(
                 done += 1
                 if outcome.error is None:
                     store.add(outcome)
+                    finished[outcome.key] = outcome
                 else:
                     who = outcome.policy or "oracles"
                     failed[outcome.key] = Failure(outcome.cell, who, outcome.error)
                 progress(done, outcome)
         failures = tuple(failed[task.key] for task in left if task.key in failed)
-        results = collect(header, plan.cells, store.finished, failures)
+        results = collect(plan.config, plan.cells, finished, failures)
         write_results(results, directory)
     return results
 
@@ -106,7 +115,6 @@ def usable_cpus() -> int:
 
 
 def _tasks(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> tuple[Task, ...]:
-    first = config.seed_list()[0]
     tasks = []
     for cell in cells:
         runs: list[tuple[str | None, str]] = [(None, "")] if config.oracles else []
@@ -117,9 +125,15 @@ def _tasks(config: SweepConfig, cells: tuple[Cell, ...], folder: Path) -> tuple[
                 policy=policy,
                 choice=choice,
                 scenario=cell.scenario,
-                timeline_pieces=config.timeline_pieces if cell.name.seed == first else 0,
+                digest=digest_of(__version__, cell.scenario, _chosen(choice), config.foresight),
                 foresight=config.foresight,
             )
             for policy, choice in runs
         ]
     return tuple(tasks)
+
+
+def _chosen(policy: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of a policy; empty for the oracles."""
+    choice = parse_policy(policy) if policy else None
+    return (choice.name, choice.options) if choice else ("", {})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from adaptive_spec.sim.oracle import Oracles, consult
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.results.result import Result, Timeline
+from adaptive_spec.sim.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.sim.sweep.cells import CellName
 
@@ -38,13 +36,13 @@ class Task(_OfCell, frozen=True):
         policy: its name in results; None: the oracles.
         choice: the policy as the configuration writes it; empty for the oracles.
         scenario: what to simulate.
-        timeline_pieces: points of the timeline to keep.
+        digest: of all that the outcome depends on.
         foresight: the oracles include it.
     """
 
     choice: str
     scenario: Scenario
-    timeline_pieces: int
+    digest: str
     foresight: bool = True
 
     def execute(self) -> Outcome:
@@ -52,12 +50,10 @@ class Task(_OfCell, frozen=True):
         try:
             if self.policy is None:
                 oracles = consult(self.scenario, foresight=self.foresight)
-                oracles = _thinned(oracles, self.timeline_pieces)
-                return Outcome(cell=self.cell, oracles=oracles)
+                return Outcome(cell=self.cell, oracles=oracles, digest=self.digest)
             result = simulate(self.scenario, parse_policy(self.choice))
             result = msgspec.structs.replace(result, policy=self.policy)
-            result = with_timeline(result, self.timeline_pieces)
-            return Outcome(cell=self.cell, policy=self.policy, result=result)
+            return Outcome(cell=self.cell, policy=self.policy, result=result, digest=self.digest)
         except Exception as error:
             return self.failed(_one_line(error))
 
@@ -76,45 +72,7 @@ class Outcome(_OfCell, frozen=True, kw_only=True, omit_defaults=True):
     result: Result | None = None
     oracles: Oracles | None = None
     error: str | None = None
-
-
-def with_timeline(result: Result, pieces: int) -> Result:
-    """The result with at most so many points of its timeline, each a mean over neighbours."""
-    return msgspec.structs.replace(result, timeline=_thin(result.timeline, pieces))
-
-
-def _thinned(oracles: Oracles, pieces: int) -> Oracles:
-    """Timelines of the best fixed K and of foresight only: others are not looked at."""
-    best = oracles.best_static_k
-    static = tuple(
-        with_timeline(result, pieces if k == best else 0) for k, result in enumerate(oracles.static)
-    )
-    foresight = oracles.foresight
-    return msgspec.structs.replace(
-        oracles,
-        static=static,
-        foresight=None if foresight is None else with_timeline(foresight, pieces),
-    )
-
-
-def _thin(timeline: Timeline, pieces: int) -> Timeline:
-    length = len(timeline.now)
-    if not pieces or not length:
-        return Timeline()
-    group = math.ceil(length / pieces)
-    starts = range(0, length, group)
-
-    def means(values: list[float]) -> list[float]:
-        parts = (values[start : start + group] for start in starts)
-        return [round(sum(part) / len(part), 6) for part in parts]
-
-    return Timeline(
-        now=[timeline.now[min(start + group, length) - 1] for start in starts],
-        batch_size=means(timeline.batch_size),
-        k=means(timeline.k),
-        tokens_per_second=means(timeline.tokens_per_second),
-        off=means(timeline.off),
-    )
+    digest: str = ""
 
 
 def _one_line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,6 @@ import pytest
 
 from adaptive_spec.sim.acceptance.data import steps_of
 from adaptive_spec.step import Mode, SpecPlan, StepContext
-from benchmarks.judge import garbage
 from benchmarks.judge import traffic as load
 from benchmarks.judge.arms import GOODPUT, parse_arm
 from benchmarks.judge.cells import Cell
@@ -312,26 +312,14 @@ def test_steps_are_priced_on_another_device_as_if_run_there(engine_of: Made) -> 
     assert priced == run
 
 
-def test_a_restarted_server_goes_on_from_its_saved_state(engine_of: Made) -> None:
-    cell = Cell(
-        group="g",
-        name="c",
-        device="h100-8b",
-        method="eagle",
-        traffic=Traffic(pieces=(Piece(16, 120),), records=("hazard:0.7",), lengths="even"),
-    )
-    engines = Engines()
-    engines._engines[cell.kind] = engine_of()
-    found = {row.part: row for row in runs(engines, cell, GOODPUT, 1, restart=True)}
-    assert set(found) == {"cold", "warm", "restarted"}
-    measuring = {part: row.kinds.get("measuring", 0) for part, row in found.items()}
-    assert measuring["restarted"] < measuring["cold"]
-
-
-@pytest.mark.long
-def test_an_attack_by_garbage_is_run_for_each_arm(capsys: pytest.CaptureFixture[str]) -> None:
-    garbage.main(["--steps", "30", "--victims", "2", "--streams", "2"])
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in said] == [*garbage.STATIC, *garbage.LEARNING]
-    ratios = [float(line.split()[-1]) for line in said[-2:]]
-    assert all(0.2 < ratio < 3.0 for ratio in ratios)
+def test_a_restarted_server_goes_on_from_its_saved_state(engine_of: Made, tmp_path: Path) -> None:
+    engine = engine_of()
+    traffic = Traffic(pieces=(Piece(16, 120),), records=("hazard:0.7",), lengths="even")
+    made = jobs(traffic, "eagle", KMAX, 1)
+    engine.use(replace(parse_arm(GOODPUT), seed=1, state=str(tmp_path)), DEVICE)
+    measuring = []
+    for _ in range(2):
+        load.serve(engine, traffic, made)
+        measuring.append(engine.status()["steps_by_kind"].get("measuring", 0))
+        engine.restart()
+    assert measuring[1] < measuring[0]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from adaptive_spec.errors import DataError
-from benchmarks.real_model import instructions
 from benchmarks.real_model.convert import config_of, rows_as_trained, tensors_of
 from benchmarks.real_model.gguf_file import Model, q4_1, q8_0, read_gguf
 
@@ -96,25 +95,3 @@ def test_names_and_shapes_are_those_of_transformers() -> None:
     assert made["model.layers.0.mlp.down_proj.weight"].shape == (8, 16)
     assert len(made) == 11
     assert config_of(fields)["rms_norm_eps"] == 1e-5
-
-
-def test_measured_instructions_are_of_all_kinds_and_none_is_trained_on() -> None:
-    rows = instructions.measured()
-    assert instructions.FILE.stat().st_size < 400_000
-    asked = {row.turns for row in rows}
-    assert len(asked) == len(rows)
-    for kind in instructions.KINDS:
-        assert sum(row.kind == kind for row in rows) >= 40
-    for kind in ("chat", "code", "extract", "sums", "story"):
-        drawn = instructions.drawn(kind, measured=False, seed=1)
-        assert not asked & {next(drawn).turns for _ in range(100)}
-
-
-def test_a_document_is_for_measuring_or_for_training() -> None:
-    documents = [f"document {number}" for number in range(200)]
-    sides = [
-        {drawer.document(documents) for _ in range(2000)}
-        for drawer in (instructions.Drawer(measured, seed=0) for measured in (True, False))
-    ]
-    assert not sides[0] & sides[1]
-    assert 20 < len(sides[0]) < len(sides[1])

@@ -7,9 +7,8 @@ import pytest
 from adaptive_spec.errors import DataError
 from adaptive_spec.sim.hardware.base import Hardware
 from adaptive_spec.sim.hardware.registry import hardware, hardware_profile
-from benchmarks.validation import tables
-from benchmarks.validation.aiconfigurator_silicon import steady_tpot
-from benchmarks.validation.no_speculation import rows
+from benchmarks.validation.aiconfigurator_silicon import rows, steady_tpot
+from benchmarks.validation.record import recorded
 from benchmarks.validation.row import Row, cells_within, compared, mean_within
 from benchmarks.validation.table_files import numbers, read_table
 
@@ -19,16 +18,14 @@ def row(published: float, simulated: float, label: str = "a row", **more: object
 
 
 def test_a_row_outside_its_bound_fails_the_table() -> None:
-    assert tables.judged("V4", "", [row(1.0, 1.05)]).passed is True
-    assert tables.judged("V4", "", [row(1.0, 1.05), row(1.0, 1.11)]).passed is False
-    assert tables.judged("V4", "", [row(1.0, 0.89)]).passed is False
-
-
-def test_a_table_in_which_nothing_counts_does_not_pass() -> None:
-    assert tables.judged("V4", "", [row(1.0, 1.0, counted=False)]).passed is False
-    assert tables.judged("V4", "", []).passed is False
-    assert tables.judged("V4", "", [row(1.0, 1.0)], []).passed is False
+    for figures, passed in (((1.05,), True), ((1.05, 1.11), False), ((0.89,), False)):
+        assert cells_within([row(1.0, figure) for figure in figures]).passed is passed
+    assert not cells_within([row(1.0, 1.0, counted=False)]).passed
+    assert not cells_within([]).passed
     assert not mean_within([], 0.07, "").passed
+    assert not recorded("V4", "", [row(1.0, 1.0)], []).passed
+    found = recorded("V4", "", [row(1.0, 1.0)], [cells_within([row(1.0, 1.2)])])
+    assert not found.passed
 
 
 def test_the_mean_can_fail_where_every_cell_passes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.results.result import Result
+from adaptive_spec.sim.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
 
 

@@ -25,7 +25,7 @@ from adaptive_spec.policies.regression import load_model
 from adaptive_spec.sim import hardware
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.advice.summary import observe
-from adaptive_spec.sim.fit.sources import read_source
+from adaptive_spec.sim.fit import read_steps as read_fit
 from adaptive_spec.sim.hardware.from_trace import read_timed_steps
 from adaptive_spec.sim.hardware.profile_file import read_hardware_profile
 from adaptive_spec.sim.load.description import read_description
@@ -95,7 +95,7 @@ def _everything_of_a_trace(path: Path) -> None:
         lambda: read_timed_steps([path]),
         lambda: list(LoggedTrace(path.parent).steps()),
         lambda: list(read_step_trace(path)),
-        lambda: read_source(path.parent),
+        lambda: read_fit(path.parent),
     ):
         try:
             read()
@@ -121,9 +121,6 @@ AZURE = b"arrival_s,input_tokens,output_tokens\n" + b"".join(
     b"%d,%d,7\n" % (n, 1 + n) for n in range(40)
 )
 LISTS = b'{"eagle": [1, 2, 3, 2, 1, 4], "dataset": "code"}\n' * 12
-LENGTHS = (
-    b'{"category": "qa", "new_tokens": [6], "steps": [3], "accept_lengths": [[2, 3, 1]]}\n' * 12
-)
 LOAD = b"concurrency:\n  pieces:\n    - {seconds: 5, at: 2}\n    - {seconds: 5, from: 2, to: 8}\n"
 
 Reader = Callable[[Path], Any]
@@ -142,7 +139,6 @@ KINDS: dict[str, tuple[str, Callable[[Path], bytes], Reader]] = {
     ),
     "load, description": ("load.yaml", lambda folder: LOAD, read_description),
     "acceptance, lists": ("lists.jsonl", lambda folder: LISTS, _acceptance),
-    "acceptance, lengths": ("lengths.jsonl", lambda folder: LENGTHS, _acceptance),
     "acceptance, npz": ("steps.npz", _npz, _acceptance),
     **{
         f"acceptance, npz by {name}": ("steps.npz", partial(_npz, compression=number), _acceptance)
@@ -152,8 +148,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], bytes], Reader]] = {
             ("LZMA", zipfile.ZIP_LZMA),
         )
     },
-    "fit, npz": ("steps.npz", _npz, read_source),
-    "fit, lists": ("lists.jsonl", lambda folder: LISTS, read_source),
+    "fit, npz": ("steps.npz", _npz, read_fit),
     "hardware profile": (
         "profile.json",
         lambda folder: _shipped(hardware, "profiles/h100-llama-8b.json"),

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -12,9 +11,7 @@ from adaptive_spec.sim.acceptance.data import AcceptanceData
 from adaptive_spec.sim.engine.loop import Engine
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.load.base import ClosedLoad
-from adaptive_spec.sim.oracle import consult
-from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.scenario import Phase, Scenario, simulate
+from adaptive_spec.sim.scenario import Phase, Scenario
 from tests.sim.small_server import PlainDrafter, PlainHardware, endless
 
 
@@ -45,17 +42,15 @@ def run(phases, first=3, seconds=30.0, policy="static", **options):
 
 
 def test_all_requests_change_at_the_moment_of_the_phase():
-    result = run([(10.0, flat(0)), (20.0, flat(4))], k=4)
-    dead, alive = result.segments
     # A request-step emits what is accepted and one more token.
-    per_step = [each.tokens / sum(each.block_requests) for each in (dead, alive)]
-    assert per_step == [pytest.approx(1.0, rel=0.05), pytest.approx(5.0, rel=0.05)]
-    assert (dead.at, alive.at) == (10.0, 20.0)
+    result = run([(10.0, flat(0)), (20.0, flat(4))], k=4)
+    steps = {k: run([], first=k, seconds=10.0, k=4).tokens for k in (0, 3, 4)}
+    assert result.tokens == pytest.approx(sum(steps.values()), rel=0.01)
 
 
 def test_data_shorter_than_the_records_is_read_over_and_over():
-    long = run([(10.0, flat(1, positions=5_000))], k=4).segments[0].tokens
-    assert run([(10.0, flat(1, positions=7))], k=4).segments[0].tokens == long
+    long = run([(10.0, flat(1, positions=5_000))], k=4).tokens
+    assert run([(10.0, flat(1, positions=7))], k=4).tokens == long
 
 
 def test_a_phase_without_confidence_hides_it():
@@ -104,34 +99,6 @@ def test_phases_must_ascend():
             drafter="eagle",
             hardware="h100-llama-8b",
         )
-
-
-@pytest.fixture(scope="module")
-def falls():
-    return Scenario(
-        load="closed:16",
-        acceptance=("model:steady-80",),
-        phases=(Phase(at=6.0, files=("model:steady-10",)),),
-        drafter="eagle",
-        hardware="h100-llama-8b",
-        engine=EngineOptions(max_draft_tokens=4),
-        seconds=14.0,
-    )
-
-
-def test_recovery_is_held_against_the_best_fixed_k_after_the_change(falls):
-    oracles = consult(falls, foresight=False)
-    (off,) = oracles.held_against(oracles.static[0]).regret.recoveries
-    (four,) = oracles.held_against(oracles.static[4]).regret.recoveries
-    assert (off.best_static_k, off.steps, off.at) == (0, 0, 6.0)
-    assert four.steps is None
-    assert four.lost_seconds > 1.0
-
-
-def test_a_closed_load_that_changes_is_measured_from_the_given_moments(falls):
-    plain = msgspec.structs.replace(falls, phases=(), changes=(4.0, 9.0))
-    result = simulate(plain, parse_policy("static:k=2"))
-    assert [each.at for each in result.segments] == [4.0, 9.0]
 
 
 def test_switches_between_off_and_on_are_counted():

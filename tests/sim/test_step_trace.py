@@ -21,7 +21,7 @@ from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.advice.kept import prediction_path
 from adaptive_spec.sim.advice.summary import observe
 from adaptive_spec.sim.explain import switches
-from adaptive_spec.sim.fit.sources import read_source
+from adaptive_spec.sim.fit import read_steps as read_fit
 from adaptive_spec.sim.hardware.from_trace import profile_from_trace, read_timed_steps, servers
 from adaptive_spec.sim.load.step_trace import read_step_trace
 from adaptive_spec.sim.logged_steps import LoggedTrace
@@ -84,7 +84,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "times": lambda place: read_timed_steps(place).seconds.sum(),
     "log": lambda place: sum(1 for _ in LoggedTrace(place).steps()),
     "load": lambda place: [request.output_tokens for request in read_step_trace(place)],
-    "fit": lambda place: read_source(place).steps.verified.sum(),
+    "fit": lambda place: read_fit(place)[0].verified.sum(),
     "acceptance": lambda place: load_acceptance([place], drafter_list="", seed=0, kmax=4).records,
 }
 

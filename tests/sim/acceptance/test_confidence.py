@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from adaptive_spec.errors import DataError
+from adaptive_spec.policies import hazard_quality as quality
 from adaptive_spec.sim.acceptance.confidence import with_confidence
 from adaptive_spec.sim.acceptance.hazard import generate, shipped_model
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
-from adaptive_spec.sim.fit.calibration import calibration_error, ranking_quality
+from benchmarks.confidence_quality import histogram
 
 from .conftest import GSM8K
 from .fake_records import data_of, shown_at
@@ -23,20 +24,20 @@ def good():
 def test_the_signal_has_the_stated_auc_at_every_position(good, auc):
     shown = with_confidence(good, auc=auc, seed=1)
     for position in range(6):
-        assert ranking_quality(*shown_at(shown, position)) == pytest.approx(auc, abs=0.01)
+        assert quality.auc(histogram(*shown_at(shown, position))) == pytest.approx(auc, abs=0.01)
 
 
 @pytest.mark.parametrize("auc", [0.6, 0.85, 0.95])
 def test_the_signal_is_the_probability_of_acceptance(good, auc):
     shown = with_confidence(good, auc=auc, seed=2)
     for position in range(6):
-        assert calibration_error(*shown_at(shown, position)) < 0.012
+        assert quality.calibration_error(histogram(*shown_at(shown, position))) < 0.012
 
 
 def test_the_signal_of_published_lists_has_the_stated_auc(data):
     shown = with_confidence(read_per_position(data / GSM8K, "eagle", depth=6), auc=0.85, seed=3)
     for position in range(6):
-        assert ranking_quality(*shown_at(shown, position)) == pytest.approx(0.85, abs=0.012)
+        assert quality.auc(histogram(*shown_at(shown, position))) == pytest.approx(0.85, abs=0.012)
 
 
 def test_same_seed_same_signal(good):
@@ -81,4 +82,4 @@ def test_an_auc_that_can_not_be_is_refused(good, auc):
 
 def test_recorded_confidence_of_our_own_pair_tells_accepted_drafts(data):
     recorded = read_recorded_npz(data / "own" / "bench_draft_code_t0.8.npz")
-    assert ranking_quality(*shown_at(recorded, 0)) > 0.7
+    assert quality.auc(histogram(*shown_at(recorded, 0))) > 0.7

@@ -16,7 +16,7 @@ from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import PolicyChoice
-from adaptive_spec.sim.results.result import Result
+from adaptive_spec.sim.result import Result
 from adaptive_spec.sim.scenario import Scenario, simulate
 from adaptive_spec.step import FinishedStep, Mode, SpecPlan, StepContext, StepOutcome
 from tests import steps

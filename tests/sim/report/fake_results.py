@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from adaptive_spec.sim.oracle import Oracles
-from adaptive_spec.sim.results.result import Percentiles, Result, Timeline
+from adaptive_spec.sim.result import Percentiles, Result
 from adaptive_spec.sim.sweep.cells import CellName
 from adaptive_spec.sim.sweep.config import SweepConfig
 from adaptive_spec.sim.sweep.results import Row, SweepResults
@@ -35,7 +35,6 @@ def result(policy: str, throughput: float, **more: object) -> Result:
         "k_fraction": {"2": 1.0},
         "fail_opens": 0,
         "simulation_seconds": 0.1,
-        "timeline": Timeline([1, 2, 3], [4, 4, 4], [1, 2, 3], [5, 5, 5], [0, 0, 0]),
     }
     return Result(**(values | more))
 

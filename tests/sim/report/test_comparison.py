@@ -3,7 +3,6 @@
 import pytest
 
 from adaptive_spec.sim.report.figures import BEST_STATIC, NO_SPECULATION, place_of, series
-from adaptive_spec.sim.report.leaderboard import settings
 from adaptive_spec.sim.report.page import write_report
 
 from .fake_results import results
@@ -38,15 +37,6 @@ SCORES = {
     "goodput": {"closed:1": (101.0, 103.0), "closed:64": (990.0, 994.0)},
     "off": {"closed:1": (50.0, 50.0), "closed:64": (900.0, 900.0)},
 }
-
-
-def test_a_setting_shows_means_and_the_best_fixed_k_of_each_load():
-    ((setting, rows),) = settings(results(SCORES, FIXED))
-    assert setting.columns == ("closed:1", "closed:64")
-    assert setting.best_ks == ("2", "1")
-    ours = next(each for each in setting.standings if each.policy == "goodput")
-    assert ours.by_column == (pytest.approx(1.02), pytest.approx(0.992))
-    assert {row.kind for row in rows} == {"policy", "static"}
 
 
 @pytest.mark.parametrize(("x", "colour"), [(0.5, "rgba(213, 94, 0"), (1.5, "rgba(0, 114, 178")])

@@ -21,7 +21,6 @@ loads: ["closed:2", {load: "poisson:20", tokens: 300}]
 seeds: 2
 engine: {max_draft_tokens: 3}
 tokens: 250
-timeline_pieces: 20
 """
 POLICIES = ("off", "static:k=2", "ours")
 CELLS = 4

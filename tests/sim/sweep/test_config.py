@@ -1,11 +1,8 @@
 """Configurations that can't be used are refused in one line, before anything runs."""
 
-from pathlib import Path
-
 import pytest
 
 from adaptive_spec.errors import AdaptiveSpecError, ConfigError, DataError, PolicyError
-from adaptive_spec.sim.sweep.cells import Files, plan_cells
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.sim.sweep.run import plan_sweep
 from tests.refused import refused
@@ -126,95 +123,35 @@ def test_paths_start_from_the_config_and_the_data_folder(tmp_path, monkeypatch):
         plan_sweep(path)
 
 
-CONFIG_OF_GROUPS = """
-policies: [off, "static:k=1", "static:k=2", goodput]
-policy_lists:
-  fixed: [off, "static:k=1", "static:k=2"]
-acceptance: {good: "model:good", poor: "model:poor"}
-drafters: [eagle]
-hardware: [h100-llama-8b]
-loads: ["closed:1", "closed:4"]
-seeds: 2
-tokens: 100
-engine: {max_draft_tokens: 2}
-groups:
-  everything good: {policies: [fixed], acceptance: [good]}
-  ours: {policies: [goodput], loads: ["closed:4"], seeds: [1]}
-"""
-
-PHASES = "{files: ['model:good'], phases: [{at: 9, files: ['model:poor']}, {at: 3, files: [x]}]}"
-
-
-def cells_of(tmp_path: Path, text: str = CONFIG_OF_GROUPS):
-    file = tmp_path / "config.yaml"
-    file.write_text(text)
-    return plan_cells(load_sweep_config(file), Files(tmp_path))
-
-
-def test_the_cells_are_those_of_any_group(tmp_path):
-    found = {(c.name.acceptance, c.name.load, c.name.seed) for c in cells_of(tmp_path)}
-    good = {("good", load, seed) for load in ("closed:1", "closed:4") for seed in (0, 1)}
-    assert found == good | {("poor", "closed:4", 1)}
-
-
-def test_a_group_of_single_cells_has_no_others(tmp_path):
-    text = CONFIG_OF_GROUPS.replace("[h100-llama-8b]", "[h100-llama-8b, a100-llama-8b]")
-    text = text.replace("engine: {", "engine_variants: {usual: {}, late: {delay: 1}}\nengine: {")
-    text = (
-        text[: text.index("groups:")]
-        + """groups:
-  few: {cells: [[good, "closed:4"], [poor, "closed:1", a100-llama-8b, late]]}
-"""
-    )
-    names = [cell.name for cell in cells_of(tmp_path, text)]
-    assert {(n.acceptance, n.load, n.hardware, n.engine) for n in names} == {
-        ("good", "closed:4", "h100-llama-8b", "usual"),
-        ("poor", "closed:1", "a100-llama-8b", "late"),
-    }
-
-
-def test_a_cell_of_several_groups_runs_the_policies_of_all_of_them(tmp_path):
-    by_name = {(c.name.acceptance, c.name.load, c.name.seed): c for c in cells_of(tmp_path)}
-    fixed = ("off", "static:k=1", "static:k=2")
-    assert by_name["good", "closed:4", 1].policies == (*fixed, "goodput")
-    assert by_name["good", "closed:4", 0].policies == fixed
-    assert by_name["poor", "closed:4", 1].policies == ("goodput",)
-
-
-def test_each_cell_runs_its_policies_and_the_oracles_once(tmp_path):
-    file = tmp_path / "config.yaml"
-    file.write_text(CONFIG_OF_GROUPS)
-    plan = plan_sweep(file)
-    assert len(plan.tasks) == sum(1 + len(cell.policies) for cell in plan.cells)
-    assert len({task.key for task in plan.tasks}) == len(plan.tasks)
+PHASES = (
+    "{files: [acceptance.jsonl], phases: [{at: 9, files: ['model:poor']}, {at: 3, files: [x]}]}"
+)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("policies: [fixed]", "policies: [fixd]", "everything good.*'fixd' is not among"),
-        ("acceptance: [good]}", "acceptance: [god]}", "everything good.*'god' is not among"),
-        ("seeds: [1]}", "cells: [[good, closed]]}", "ours.*'closed' is not among `loads`"),
-        ("seeds: [1]", "seeds: [7]", "ours.*7 is not among `seeds`"),
-        ("fixed: [off, ", "fixed: [of, ", "policy_lists: fixed.*'of' is not among"),
-        ('loads: ["closed:4"], seeds', 'load: ["closed:4"], seeds', "load.*keys are about"),
-        ('"model:good"', PHASES, "`phases` must ascend"),
-        ('"model:good"', "{files: [a], confidence: seen}", "confidence"),
-        ("static:k=2", "static:k=3", "'static:k=3': K 3 exceeds Kmax 2"),
+        ("acceptance.jsonl", PHASES, "`phases` must ascend"),
+        ("acceptance.jsonl", "{files: [a], confidence: seen}", "confidence"),
+        ("static:k=2", "static:k=4", "'static:k=4': K 4 exceeds Kmax 3"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, old, new, complaint):
-    assert old in CONFIG_OF_GROUPS
-    file = tmp_path / "config.yaml"
-    file.write_text(CONFIG_OF_GROUPS.replace(old, new))
     with pytest.raises((ConfigError, PolicyError), match=complaint):
-        plan_sweep(file)
+        plan_sweep(write_sweep(tmp_path, changed(old, new)))
+
+
+def test_each_cell_runs_its_policies_and_the_oracles_once(tmp_path):
+    plan = plan_sweep(write_sweep(tmp_path))
+    assert len(plan.tasks) == len(plan.cells) * (1 + len(plan.config.policies))
+    assert len({task.key for task in plan.tasks}) == len(plan.tasks)
 
 
 def test_confidence_is_hidden_recorded_or_made(tmp_path):
-    text = CONFIG_OF_GROUPS.replace('"model:good"', "{files: ['model:good'], confidence: 0.85}")
-    text = text.replace('"model:poor"', "{files: ['model:poor'], confidence: hidden}")
-    found = {c.name.acceptance: c.scenario for c in cells_of(tmp_path, text)}
-    assert found["good"].confidence_auc == 0.85
-    assert found["good"].acceptance_data().confidence is not None
-    assert found["poor"].hide_confidence
+    made = "{made: {files: ['model:good'], confidence: 0.85}"
+    sets = made + ", x: {files: ['model:poor'], confidence: hidden}}"
+    config = write_sweep(tmp_path, changed("{made-up: acceptance.jsonl}", sets))
+    found = {c.name.acceptance: c.scenario for c in plan_sweep(config).cells}
+    assert found["made"].confidence_auc == 0.85
+    assert found["made"].acceptance_data().confidence is not None
+    assert found["x"].hide_confidence

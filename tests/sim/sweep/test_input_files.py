@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from adaptive_spec.sim.commands.sweep import _warn_of_mismatches
-from adaptive_spec.sim.sweep.cells import Files, plan_cells
+from adaptive_spec.sim.policy_choice import parse_policy
+from adaptive_spec.sim.sweep.cells import Files, plan_cells, policy_texts
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.sim.sweep.input_files import digest_of
 from adaptive_spec.sim.sweep.run import plan_sweep
@@ -16,10 +17,13 @@ from tests.sim.sweep.fake_sweep import CONFIG, write_sweep
 ARRIVALS = "arrival_s,input_tokens,output_tokens\n0.0,10,5\n0.1,10,5\n"
 
 
-def digest(config: Path) -> str:
+def digest(config: Path) -> list[str]:
+    """Digests of all scenarios and policies, which nobody need be able to run."""
     loaded = load_sweep_config(config)
     cells = plan_cells(loaded, Files(config.parent))
-    return digest_of(loaded, cells, config.parent)
+    texts = policy_texts(loaded, cells, config.parent)
+    choices = [digest_of(parse_policy(text).options) for _, _, text in texts]
+    return [digest_of(cell.scenario) for cell in cells] + choices
 
 
 def with_load(load: str) -> str:
@@ -111,8 +115,7 @@ def test_the_output_of_a_sweep_is_no_data_whatever_its_name(tmp_path):
     path = write_sweep(tmp_path, with_load("tenants.yaml"))
     before = digest(path)
     (tmp_path / "chat").mkdir()
-    for name in ("sweep.json", "runs.jsonl"):
-        (tmp_path / "chat" / name).write_text("{}\n")
+    (tmp_path / "chat" / "runs.jsonl").write_text("{}\n")
     assert digest(path) == before
 
 

@@ -20,7 +20,7 @@ def text_of(policy, folder):
     )
     name = CellName("gsm8k", "eagle", "h100-llama-8b", "default", "l", 0)
     scenario = Scenario(load="l", acceptance=("f",), drafter="eagle", hardware="h100-llama-8b")
-    ((_, label, text),) = policy_texts(config, (Cell(name, scenario, (policy,)),), folder)
+    ((_, label, text),) = policy_texts(config, (Cell(name, scenario),), folder)
     assert label == policy
     return text
 

@@ -61,12 +61,6 @@ def test_a_fixed_k_as_a_policy_equals_the_oracle_of_that_k(finished):
             assert twin.tpot_ms == row.result.tpot_ms
 
 
-def test_timelines_are_kept_for_the_first_seed_as_long_as_asked(finished):
-    for row in rows_by(read_results(finished), "policy"):
-        length = len(row.result.timeline.k)
-        assert (0 < length <= 20) if row.cell.seed == 0 else length == 0
-
-
 def test_csv_has_the_same_figures_in_flat_columns(finished):
     with (finished / "results.csv").open() as file:
         found = list(csv.DictReader(file))
@@ -132,7 +126,7 @@ def test_damaged_results_are_named(tmp_path, content, complaint):
 def test_a_directory_that_is_no_sweep_is_told_from_an_unfinished_one(finished, tmp_path):
     with pytest.raises(DataError, match="give the directory"):
         read_results(tmp_path)
-    shutil.copy(finished / "sweep.json", tmp_path)
+    shutil.copy(finished / "runs.jsonl", tmp_path)
     with pytest.raises(DataError, match="has not finished"):
         read_results(tmp_path)
 

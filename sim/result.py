@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from adaptive_spec.sim.results.segments import Recovery, Segment
-
 
 class Percentiles(msgspec.Struct, frozen=True):
     """Percentiles and mean of a set of values; None for an empty set."""
@@ -18,22 +16,6 @@ class Percentiles(msgspec.Struct, frozen=True):
     p90: float | None = None
     p99: float | None = None
     mean: float | None = None
-
-
-class Timeline(msgspec.Struct, frozen=True):
-    """The run in at most some thousand equal pieces of steps, for pictures.
-
-    Attributes:
-        now: [S] seconds at the end of each piece.
-        batch_size, k, tokens_per_second: [S] means over the piece.
-        off: [S] fraction of its steps without speculation.
-    """
-
-    now: list[float] = []
-    batch_size: list[float] = []
-    k: list[float] = []
-    tokens_per_second: list[float] = []
-    off: list[float] = []
 
 
 class Regret(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +32,6 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
             None for token trees and with one K for the batch.
         model_error: half-width, relative, of the interval that `of_no_speculation` has for what
             the machine's profile is known to be off by (`sim.hardware.validity`).
-        recoveries: after each change of acceptance or load, in a closed loop.
     """
 
     best_static_k: int
@@ -58,7 +39,6 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
     of_no_speculation: float
     of_foresight: float | None
     model_error: float | None = None
-    recoveries: list[Recovery] = []
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +71,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         simulation_seconds: what it took to simulate.
         switches: times speculation was switched off, or on again, from one decode step to the
             next.
-        segments: from each change of acceptance or load to the next.
         regret: against the oracles, if they were run.
-        timeline: for pictures.
     """
 
     policy: str
@@ -120,9 +98,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     most_batch: int = 0
     mean_context: float = 0.0
     switches: int = 0
-    segments: list[Segment] = []
     regret: Regret | None = None
-    timeline: Timeline = Timeline()
 
     def score(self, *, closed: bool) -> float:
         """Score of the oracles: throughput of a closed loop, else the inverse of mean TPOT."""

@@ -1,1 +1,0 @@
-"""Fit of the `regression` policy's model to recorded steps (`adaptive-spec fit`)."""

@@ -1,1 +1,0 @@
-"""Results of a run, whole and by segment."""
