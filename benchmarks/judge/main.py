@@ -251,10 +251,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.quick:
         return _gate(cells, file, renew=given.renew)
     if given.results is not None:
-        # What other groups and the other environment have shown is kept.
+        # What other groups, other arms and the other environment have shown is kept.
         before = published(given.results) if given.results.exists() else []
-        ran = [cell for cell in figures(here, file, seeds) if cell.static]
-        by_name = {cell.name: cell for cell in (*before, *ran)}
+        by_name = {cell.name: cell for cell in before}
+        for cell in figures(here, file, seeds):
+            if cell.static:
+                by_name[cell.name] = cell.beside(by_name.get(cell.name, cell))
         kept = [by_name[cell.name] for cell in known if cell.name in by_name]
         publish(kept, given.results)
     for engine in dict.fromkeys(cell.engine for cell in here):

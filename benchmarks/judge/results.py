@@ -66,6 +66,11 @@ class CellFigures(msgspec.Struct, frozen=True, kw_only=True):
         """The static K with the best mean score, chosen afterwards; empty if none was run."""
         return max(self.static, key=lambda arm: mean(self.arms[arm].scores), default="")
 
+    def beside(self, before: CellFigures) -> CellFigures:
+        """Return the figures of an earlier run whose arms that ran again are these."""
+        arms = sorted({**before.arms, **self.arms}.items())
+        return msgspec.structs.replace(self, arms=dict(arms))
+
     def over(self, arm: str, other: str, *, charge: bool = False) -> list[float]:
         """By seed, an arm's score over another's; empty where one of them was not run."""
         if arm not in self.arms or other not in self.arms:

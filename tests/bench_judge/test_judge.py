@@ -279,6 +279,19 @@ def test_cells_wait_for_the_environment_of_their_engine(
     assert published(results)[1].arms["k1"].charged == []
 
 
+def test_arms_that_did_not_run_again_keep_their_figures(tmp_path: Path) -> None:
+    cell = next(c for c in load_cells() if c.name == "h100-8b eagle llama:both 16")
+    found = []
+    for number, arms in enumerate((("k1", "none"), ("k1", "k3"))):
+        file = RowFile(tmp_path / f"{number}.jsonl")
+        for arm in arms:
+            file.add(row(cell.name, arm, 80.0 + number))
+        found += figures([cell], file, [1])
+    kept = found[1].beside(found[0])
+    assert list(kept.arms) == ["k1", "k3", "none"]
+    assert kept.arms["k1"] == found[1].arms["k1"] != found[0].arms["k1"]
+
+
 def test_sglangs_scheduler_has_one_k_per_batch(tmp_path: Path) -> None:
     cell = next(c for c in load_cells() if c.name == "sglang h100-8b eagle llama:both 16")
     file = RowFile(tmp_path / "rows.jsonl")
