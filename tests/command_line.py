@@ -12,7 +12,7 @@ from adaptive_spec.commands import cli
 
 
 def called(
-    *arguments: object, cwd: Path | None = None, columns: int = 200
+    *arguments: object, cwd: Path | None = None, columns: int = 200, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `adaptive-spec` as a user who has set none of its variables.
 
@@ -20,9 +20,10 @@ def called(
         arguments: words behind the program's name.
         cwd: folder to run in.
         columns: of the terminal.
+        variables: of the environment.
     """
     environment = {key: value for key, value in os.environ.items() if "ADAPTIVE_SPEC" not in key}
-    environment |= {"COLUMNS": str(columns), "NO_COLOR": "1"}
+    environment |= {"COLUMNS": str(columns), "NO_COLOR": "1", **variables}
     command = ["adaptive-spec", *map(str, arguments)]
     out, errors = io.StringIO(), io.StringIO()
     with (

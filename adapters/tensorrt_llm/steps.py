@@ -149,8 +149,8 @@ class StepDriver(driver.StepDriver[Iteration, Reading, None]):
     def read(self, sample_state: Any) -> Reading | None:
         """Read the results of an iteration before upstream applies them."""
         if sample_state is None:
-            # Upstream failed in forward or sampling; which results will come is unknown.
-            self._pending.keep(0)
+            # Upstream failed in forward or sampling, and has ended the requests: their iteration is
+            # dropped with the results of the next one.
             self._step_clock.reset()
             return None
         present = {id(request) for request in sample_state.requests}

@@ -233,7 +233,7 @@ RULES: tuple[Rule[Setup], ...] = (
         "min_p, logit_bias",
         "vLLM refuses",
         "vLLM rejects such requests whenever speculation is configured, also at K = 0",
-        "test_interplay",
+        "",
     ),
     Rule(
         "prompt embeddings",
@@ -253,7 +253,7 @@ RULES: tuple[Rule[Setup], ...] = (
         "beam search",
         INERT,
         "vLLM runs it as requests of one token each: nothing is left to draft for",
-        "test_interplay",
+        "test_engine_behaviour: requests of one token",
     ),
     Rule(
         "no speculation configured",
@@ -300,7 +300,7 @@ RULES: tuple[Rule[Setup], ...] = (
         "data parallelism, dense model",
         SUPPORTED,
         "each rank is an engine that decides alone; the switch reaches all of them",
-        "test_parallelism: two ranks on a CPU; test_v2_data_parallel: in full graphs",
+        "test_parallelism: two ranks on a CPU, in full graphs, too",
     ),
     Rule(
         "data parallelism, mixture of experts",

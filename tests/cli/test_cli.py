@@ -1,4 +1,4 @@
-"""The command as a user calls it: a process, its output and its exit status."""
+"""The command as a user calls it: its output and its exit status."""
 
 import json
 import os
@@ -12,6 +12,7 @@ import adaptive_spec
 from adaptive_spec.commands import cli
 from adaptive_spec.commands.demo import MODELS, SCRIPT, demo_script
 from adaptive_spec.errors import AdaptiveSpecError
+from tests.command_line import called
 
 COMMAND = Path(sys.executable).with_name("adaptive-spec")
 OURS = ["bandit", "goodput", "off", "regression", "static"]
@@ -23,7 +24,13 @@ BASELINES = [
 POLICIES = sorted(OURS + BASELINES)
 
 
+OF_A_PROCESS = {"PYTHONPATH", "_ADAPTIVE_SPEC_COMPLETE"}
+"""Variables that are read before the command begins."""
+
+
 def call(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    if not OF_A_PROCESS & env.keys():
+        return called(*arguments, **{"COLUMNS": "160", **env})
     environment = {key: value for key, value in os.environ.items() if "ADAPTIVE_SPEC" not in key}
     environment |= {"COLUMNS": "160", "NO_COLOR": "1", **env}
     command = [COMMAND, *map(str, arguments)]

@@ -84,8 +84,7 @@ class TestSwitch:
 class TestDocumentation:
     TEXT = (Path(__file__).parents[2] / "docs" / "tensorrt_llm.md").read_text()
 
-    def test_the_table_of_versions_is_the_one_in_the_code(self) -> None:
-        assert versions.VERSIONS.markdown() in self.TEXT
+    def test_no_version_is_called_executed(self) -> None:
         assert not any(row.executed for row in versions.VERSIONS.rows)
 
     def test_examples_are_valid(self) -> None:

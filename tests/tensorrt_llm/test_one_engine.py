@@ -18,7 +18,7 @@ from older_trees import before_16101, before_19204, newest
 
 from adaptive_spec import check_adapter
 
-ITERATIONS = 3000
+ITERATIONS = 1500
 RANDOM = "harness.random_policy:RandomPolicy"
 
 
@@ -31,7 +31,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Record:
     ("overlap", "seed", "spec", "tree"),
     [
         pytest.param(False, 1, "floor 1", newest, marks=pytest.mark.long),
-        (True, 2, "floor 1", newest),
+        pytest.param(True, 2, "floor 1", newest, marks=pytest.mark.long),  # in the harness, too
         (True, 3, "kept warm", newest),
         pytest.param(True, 4, "stateless", newest, marks=pytest.mark.long),
         (False, 5, "floor 1", before_19204),
@@ -47,7 +47,7 @@ def test_random_iterations_label_only_real_drafts(
     spec: str,
     tree: Callable[[Path], Path],
 ) -> None:
-    trt = started(tree(tmp_path), policy=RANDOM, seed=seed, options={"faults": 0.001})
+    trt = started(tree(tmp_path), policy=RANDOM, seed=seed, options={"faults": 0.003})
     traffic = Traffic(trt, seed, iterations=ITERATIONS, rate=0.15, skip=0.02)
     executor = run(
         one_engine_executor(trt, traffic, spec_config=spec_config(trt, spec), overlap=overlap)
@@ -227,13 +227,6 @@ def test_upstreams_own_acceptance_counts_filler(
     assert any("acceptance_rate_threshold counts filler as rejected" in line for line in trt.lines)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_static_policy_runs_its_k_at_once(started: Any, record: Record, overlap: bool) -> None:
-    executor = small_run(started(policy="static", options={"k": 2}), overlap=overlap)
-    assert ran(executor) == {2}
-    check_record(executor, record)
-
-
 def test_signals_are_those_of_the_executor(started: Any, record: Record) -> None:
     trt = started(policy="static")
     traffic = Traffic(trt, iterations=400, rate=1.0)
@@ -334,15 +327,6 @@ def test_prefill_and_decode_apart_capture_no_more_graphs(started: Any) -> None:
     assert len(runner._get_graphs_to_capture([8, 4, 2, 1])) == 4
 
 
-def test_nothing_happens_during_warm_up(started: Any) -> None:
-    trt = started(policy=RANDOM)
-    executor = one_engine_executor(trt, Traffic(trt, 9, iterations=50))
-    executor.is_warmup = True
-    run(executor)
-    assert not hasattr(executor, "_adaptive_spec")
-    assert ran(executor) == {KMAX}
-
-
 def test_with_little_memory_k_falls_and_stays_on_the_ladder(started: Any) -> None:
     trt = started(policy="static")
     kv = managers.KVCacheManager(trt, blocks=16)
@@ -429,8 +413,8 @@ def test_iterations_that_were_not_followed_spoil_no_label(
     trt = started(policy=RANDOM)
     # Upstream's own K, which runs after a fault, is small in a full batch.
     spec = spec_config_of(trt, {1: 5, 2: 4, 8: 1})
-    executor = small_run(trt, iterations=3000, spec_config=spec)
-    assert check_labels(record, executor.engine.truth) > 2000
+    executor = small_run(trt, iterations=1500, spec_config=spec)
+    assert check_labels(record, executor.engine.truth) > 1000
     assert eager(executor) == 0
 
 

@@ -19,7 +19,7 @@ def test_tensor_parallel_ranks_run_what_rank_0_decides(started: Any, overlap: bo
     assert histories[0] == histories[1] == histories[2]
     assert {k for _, k in histories[0]} == {1, 2, 3, 5}
     steps = [e._adaptive_spec.controller.status()["steps"] for e in executors]
-    assert steps[0] > 1000
+    assert steps[0] > 500
     assert steps[1:] == [0, 0]
     assert sum("mode=on" in line for line in trt.lines) == 1
 
@@ -40,7 +40,7 @@ def test_attention_data_parallel_ranks_run_the_largest_proposal(
     assert all("0" not in context.request_ids for context, _ in record.planned.values())
     # A rank whose own plan was smaller still labels what really ran.
     for executor in executors:
-        assert check_labels(record.of(executor), executor.engine.truth) > 1000
+        assert check_labels(record.of(executor), executor.engine.truth) > 500
 
 
 @pytest.mark.parametrize("attention_dp", [False, True])

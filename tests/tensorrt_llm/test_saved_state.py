@@ -42,7 +42,7 @@ def test_of_ranks_that_decide_together_one_keeps_what_it_learns(
     started: Any, tmp_path: Path
 ) -> None:
     trt = started(state=str(tmp_path))
-    for executor in run_ranks(trt, [1, 1, 1]):
+    for executor in run_ranks(trt, [1, 1, 1], iterations=1000):
         executor.shutdown()
     assert len(list(tmp_path.glob("*.json"))) == 1
     assert not any("not used with this engine" in line for line in trt.lines)

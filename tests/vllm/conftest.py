@@ -144,7 +144,7 @@ def switched(server: Any) -> Iterator[Any]:
 @pytest.fixture
 def gpu(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Any:
     """vLLM's configurations, graphs and workers as on a GPU."""
-    from varlen_workers import Gpu
+    from gpu import Gpu
 
     return Gpu(models, monkeypatch)
 

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_graphs import switched_on
-from varlen_workers import Gpu
+from gpu import Gpu, switched_on
 
 from adaptive_spec.adapters.vllm import graph_ladder
 from adaptive_spec.adapters.vllm.capability import MISSING

@@ -1,8 +1,9 @@
-"""Minutes of everything at once on a real server: every answer is right, and nothing grows.
+"""Everything at once on a real server: every answer is right, and in minutes nothing grows.
 
-Clients opt out, send hints that no one understands and leave in mid-stream; readers and operators
-are at it all the time; the engine's process is stopped and goes on. Each greedy answer is compared
-with that of an engine without plugin and speculation.
+Clients ask for greedy and sampled text and for JSON, opt out, send hints that no one understands
+and leave in mid-stream; readers and operators are at it all the time; in the long test the engine's
+process is stopped and goes on. Each greedy answer is compared with that of an engine without plugin
+and speculation.
 """
 
 import contextlib
@@ -21,13 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from scenarios import prompts
-from server import API_KEY, Server, serving
+from scenarios import SCHEMA, prompts
+from server import API_KEY, AT_START, Server, serving
 
 psutil = pytest.importorskip("psutil", reason="the stage with vLLM runs these tests")
-pytestmark = [pytest.mark.http, pytest.mark.long]
+pytestmark = pytest.mark.http
 
-SECONDS, WARM_UP_SECONDS, CLIENTS, TOKENS = 300.0, 60.0, 8, 48
+SHORT_SECONDS, SECONDS, WARM_UP_SECONDS, CLIENTS, TOKENS = 10.0, 300.0, 60.0, 8, 48
 PATH = "/v1/adaptive_spec"
 TEXTS = prompts(16, 41)
 HINTS: tuple[dict[str, Any], ...] = (
@@ -39,6 +40,11 @@ HINTS: tuple[dict[str, Any], ...] = (
     {"adaptive_spec_tpot_ms": "soon", "adaptive_spec_k_cap": 1e300},
     {"adaptive_spec_kcap": 3, "adaptive_spec_": 0, "adaptive-spec-off": 1},
     {"adaptive_spec_task": "\x1b[31m" + "x" * 4000, "adaptive_spec_k_cap": "[1, 2]"},
+)
+OPTIONS: tuple[dict[str, Any], ...] = (
+    *({}, {}, {"temperature": 0.9, "top_p": 1e-6}),  # one possible answer, drawn
+    {"temperature": 0.8, "n": 2},
+    {"structured_outputs": {"json": SCHEMA}, "max_tokens": 100, "ignore_eos": False},
 )
 AUDITED = {"share": 0.25, "arms": ["engine", "none"], "guard": True}
 SWITCHES: tuple[dict[str, Any], ...] = (
@@ -95,12 +101,13 @@ class Chaos:
         self.tokens = 0
         self.wrong: list[Any] = []
 
-    def last(self, seconds: float) -> None:
+    def last(self, seconds: float, *, stops: bool = True) -> None:
         """Let it go on so long; raises what a thread raises, such as a request that is lost."""
+        others = [self._reader, self._operator, *([self._stopper] if stops else [])]
         self._stop.clear()
         with ThreadPoolExecutor(CLIENTS + 3) as threads:
             under_way = [threads.submit(self._client, seed) for seed in range(CLIENTS)]
-            under_way += map(threads.submit, (self._reader, self._operator, self._stopper))
+            under_way += map(threads.submit, others)
             ends = time.monotonic() + seconds
             while time.monotonic() < ends and not any(each.done() for each in under_way):
                 time.sleep(0.5)
@@ -120,12 +127,21 @@ class Chaos:
             if chosen.random() < 0.1:
                 self._leave(text, hints, chosen.randrange(12))
                 continue
+            options = chosen.choice(OPTIONS)
             most = chosen.choice((1, 2, 7, TOKENS, TOKENS))
-            answer = self._server.complete(text, max_tokens=most, vllm_xargs=hints)
-            found = tuple(answer["choices"][0]["token_ids"])
-            if found != self._known[text][:most]:
-                self.wrong.append((text, hints, found))
-            self._count("compared", len(found))
+            asked = {"max_tokens": most, "vllm_xargs": hints} | options
+            choices = self._server.complete(text, **asked)["choices"]
+            for choice in choices:
+                if not self._right(text, most, options, choice):
+                    self.wrong.append((text, asked, choice))
+                self._count("compared", len(choice["token_ids"]))
+
+    def _right(self, text: str, most: int, options: dict[str, Any], choice: Any) -> bool:
+        found = tuple(choice["token_ids"])
+        if "structured_outputs" in options:
+            whole = choice["finish_reason"] == "stop"
+            return not whole or set(json.loads(choice["text"])) == set(SCHEMA["properties"])
+        return len(found) == most if "n" in options else found == self._known[text][:most]
 
     def _leave(self, text: str, hints: dict[str, Any], lines: int) -> None:
         connection = http.client.HTTPConnection(urllib.parse.urlsplit(self._server.url).netloc)
@@ -170,6 +186,22 @@ class Chaos:
             self._count("stopped")
 
 
+def test_every_answer_is_right_while_clients_leave_and_operators_switch(
+    switched: Server, unspeculated: dict[str, tuple[int, ...]]
+) -> None:
+    chaos, before = Chaos(switched, unspeculated), switched.engine()
+    chaos.last(SHORT_SECONDS, stops=False)
+    switched.ask(PATH, AT_START | {"audit": {"share": 0}})
+    switched.wait_for(lambda: switched.engine()["live_requests"] == 0, "requests that have ended")
+    assert chaos.wrong == []
+    assert chaos.done["compared"] > 20
+    assert min(chaos.done[what] for what in ("left", "read", "switched")) > 3
+    after = switched.engine()
+    assert after["fail_opens"] == before["fail_opens"] == {}
+    assert after["switches"] - before["switches"] == chaos.done["switched"] + 1
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["ngram", "draft_model"])
 def test_nothing_is_lost_or_wrong_and_nothing_grows(
     method: str,

@@ -131,18 +131,6 @@ def test_sampled_drafts_show_the_distribution_they_are_drawn_from(shelf: Any) ->
 
 
 @pytest.mark.engine
-def test_with_asynchronous_scheduling_it_arrives_with_the_results(shelf: Any) -> None:
-    engine = shelf.get("draft_model", worker_cls=WORKER, asynchronous=True)
-    seen = carried(engine)
-    engine.run(jobs())
-    rounds = [(carrier, signals) for carrier, signals in seen if signals is not None]
-    assert len(rounds) >= 10
-    for carrier, signals in rounds:
-        assert set(signals.request_ids) == set(carrier.req_ids)
-        assert ((signals.confidence > 0) & (signals.confidence <= 1)).all()
-
-
-@pytest.mark.engine
 @pytest.mark.parametrize("method", ["ngram", "suffix"])
 def test_text_look_up_shows_how_much_matched(shelf: Any, method: str) -> None:
     if method == "suffix":

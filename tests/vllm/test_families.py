@@ -16,7 +16,7 @@ import pytest
 from engines import PATIENT, RANDOM, Answer, Engine, Job, check_same
 from family_checkpoints import FAMILIES, build
 from family_configs import VOCABULARY
-from recording import record_steps
+from recording import count_reused, record_steps
 from switchable_policies import AlternatingPolicy, ColdForAWhile
 from v2_engines import V2Engines
 
@@ -270,7 +270,7 @@ def test_recurrent_state_survives_prefix_caching(family: Served) -> None:
         options = length | {"enable_prefix_caching": True, "block_size": 32}
         engine = family.engine(RANDOM, **options)
         assert engine.scheduler.vllm_config.cache_config.mamba_block_size == BLOCK[family.name]
-        reused = count_reused(engine, patch)
+        reused = count_reused(engine)
         answers = engine.run(jobs)
         family.close()
     tie = TIE if "gdn_float32" in FAMILIES[family.name].operators else 0.0
@@ -311,7 +311,7 @@ def test_off_keeps_what_doctor_says(family: Served) -> None:
             if family.name in HYBRIDS:
                 aligned_states.mamba_align(patch)
             engine = family.engine(adaptive, **options)
-            reused = count_reused(engine, patch)
+            reused = count_reused(engine)
             engine.run(jobs)
             config = engine.scheduler.vllm_config
             blocks = engine.scheduler.kv_cache_manager.block_pool.num_gpu_blocks
@@ -410,18 +410,3 @@ def test_mla_is_only_watched_where_mixed_k_reads_stale_kv(
         engine = family.engine(RANDOM, asynchronous=True)
         assert different(engine.run(crowd()), unspeculated, 0.0) != []
         family.close()
-
-
-def count_reused(engine: Engine, patch: pytest.MonkeyPatch) -> list[int]:
-    """Tokens that each new request found in the cache, as they come."""
-    reused: list[int] = []
-    cache = engine.scheduler.kv_cache_manager
-    look_up = cache.get_computed_blocks
-
-    def counted(request: Any, *more: Any, **others: Any) -> Any:
-        found = look_up(request, *more, **others)
-        reused.append(found[1])
-        return found
-
-    patch.setattr(cache, "get_computed_blocks", counted)
-    return reused

@@ -12,10 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_graphs import ON_GPU, graph_for, graph_mode, switched_on
+from gpu import ON_GPU, Gpu, graph_for, graph_mode, switched_on
 from hypothesis import given
 from hypothesis import strategies as st
-from varlen_workers import Gpu
 
 from adaptive_spec.adapters.vllm import graph_ladder
 from adaptive_spec.adapters.vllm.graph_ladder import (

@@ -1,6 +1,5 @@
 """A real `vllm serve` with the plugin: requests, hints, status file, trace."""
 
-import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -59,12 +58,6 @@ def wait_for(server: Server, read: Any) -> Any:
     return server.wait_for(
         lambda: server.status.exists() and read(server.counters()), "the status file"
     )
-
-
-def test_nested_hints_are_refused_by_vllm(server: Server) -> None:
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        server.complete(TEXTS[0], vllm_xargs={"adaptive_spec_k_cap": {"k": 1}})
-    assert caught.value.code == 400
 
 
 def test_status_file_counts(server: Server) -> None:

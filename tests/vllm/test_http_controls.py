@@ -73,6 +73,7 @@ def test_status_is_json_of_every_engine(server: Server) -> None:
     assert status["steps"] > 0
 
 
+@pytest.mark.long  # tests/core/audit and tests/losslessness have such blocks in every run
 def test_audit_blocks_change_no_token_and_are_compared(
     switched: Server, unspeculated: dict[str, tuple[int, ...]]
 ) -> None:
@@ -141,15 +142,6 @@ def test_modes_are_switched_while_the_server_runs(switched: Server, mode: str) -
     drafted = switched.complete(TEXTS[4])["metrics"]["speculative_decoding"]
     assert drafted["num_draft_tokens"] / drafted["num_spec_steps"] > 1, "the engine's own K runs"
     assert switched.engine()["mode"] == mode
-
-
-def test_what_cannot_be_obeyed_is_refused_and_changes_nothing(server: Server) -> None:
-    before = server.engine()["switches"]
-    status, text = server.refusal(PATH, {"policy": "static", "options": {"k": -1}})
-    assert status == 400
-    assert "$.k" in json.loads(text)["error"]
-    after = server.engine()
-    assert (after["policy"], after["mode"], after["switches"]) == ("random", "on", before)
 
 
 def test_the_control_file_switches_too(switched: Server) -> None:

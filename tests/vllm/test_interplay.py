@@ -9,9 +9,7 @@ from typing import Any
 import cpu_operators
 import pytest
 from engines import RANDOM, Job, check_same
-from questions import ask, questions
-from scenarios import prompts
-from server import Server
+from scenarios import json_jobs, prompts
 
 
 class Seconds:
@@ -69,8 +67,8 @@ def test_a_pause_lets_no_draft_past_the_grammar(shelf: Any) -> None:
     """vLLM alone answers two thirds of these wrongly: it verifies drafts its grammar never saw."""
     from vllm.v1.core.sched.interface import PauseState
 
-    structured = [question for question in questions(90, seed=71) if question.kind == "json"]
-    asked = ask(shelf.get(max_num_batched_tokens=512, num_gpu_blocks_override=160), structured)
+    jobs = json_jobs(10, seed=71)
+    expected = shelf.get(max_num_batched_tokens=512, num_gpu_blocks_override=160).run(jobs)
     engine = shelf.get(
         "draft_model",
         adaptive={"policy": "static", "options": {"k": 4}},
@@ -84,9 +82,7 @@ def test_a_pause_lets_no_draft_past_the_grammar(shelf: Any) -> None:
         elif step % 5 == 2:
             engine.scheduler.set_pause_state(PauseState.UNPAUSED)
 
-    answers = engine.run([question.job for question in asked], pause)
-    assert [fault for one in asked if (fault := one.fault(answers[one.job.name]))] == []
-    assert len(asked) > 5
+    check_same(engine.run(jobs, pause), expected)
     assert engine.controller.status()["accepted_tokens"] > 20
 
 
@@ -210,27 +206,3 @@ def adapter(target: Path, folder: Path, seed: int) -> Path:
     }
     (folder / "adapter_config.json").write_text(json.dumps(settings))
     return folder
-
-
-@pytest.mark.http
-@pytest.mark.parametrize(
-    "option",
-    [{"min_p": 0.2, "temperature": 0.8}, {"logit_bias": {"5": 3.0}}],  # greedy drops min_p
-    ids=["min_p", "logit_bias"],
-)
-def test_vllm_refuses_what_it_cannot_sample_with_drafts(
-    server: Server, option: dict[str, Any]
-) -> None:
-    """Also at K = 0, since speculation is configured all the same."""
-    hints = {"vllm_xargs": {"adaptive_spec_off": 1}}
-    for extra in ({}, hints):
-        with pytest.raises(Exception, match="400"):
-            server.complete(prompts(1, 41)[0], **option, **extra)
-
-
-@pytest.mark.http
-def test_beam_search_leaves_nothing_to_draft_for(server: Server) -> None:
-    before = server.engine()["verified_tokens"]
-    answer = server.complete(prompts(1, 41)[0], use_beam_search=True, n=2, max_tokens=8)
-    assert len(answer["choices"]) == 2
-    assert server.engine()["verified_tokens"] == before

@@ -174,20 +174,6 @@ def test_tokens_are_those_without_speculation_while_it_comes_and_goes(
 
 
 @pytest.mark.engine
-def test_an_eagle_drafter_does_not_run_either(shelf: Any, reference: dict[str, Any]) -> None:
-    engine = shelf.get("eagle", adaptive=RANDOM, asynchronous=True)
-    policy, before = engine.controller.policy, engine.drafter_passes
-    engine.controller.policy = cold_policy(1, 1 << 30)
-    answers = engine.run(SCENARIOS["with_logprobs"]())
-    assert engine.drafter_passes == before
-    engine.controller.policy = cold_policy(0, 0)
-    engine.run(SCENARIOS["with_logprobs"]())
-    assert engine.drafter_passes > before
-    engine.controller.policy = policy
-    check_same(answers, reference["with_logprobs"])
-
-
-@pytest.mark.engine
 @pytest.mark.parametrize("asynchronous", [pytest.param(False, marks=pytest.mark.long), True])
 def test_copied_drafts_go_on_without_the_drafter(
     asynchronous: bool, reference: dict[str, Any], shelf: Any

@@ -3,19 +3,19 @@
 With tensor parallelism one scheduler decides for all ranks, which hear of it in vLLM's own message.
 The ranks of a dense model under data parallelism are engines of their own. Those of a mixture of
 experts exchange tokens in every pass of target and drafter, and idle ones draft Kmax: for them the
-depth is left alone, and each rank trims what it verifies.
+depth is left alone, and each rank trims what it verifies. On model runner V2 each rank has graphs
+of its own; the kernels run in Triton's interpreter, and full graphs as in test_v2_varlen.
 """
 
 import json
-import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cpu_collectives
 import pytest
+import v2_varlen
 from engines import PATIENT
 from family_checkpoints import build
 from family_configs import VOCABULARY
@@ -33,13 +33,25 @@ class Parallel(NamedTuple):
     """That decide."""
     level: str
     method: str
+    plugin: str = ""
+    """That every process of the server needs."""
+    first: str = ""
+    """Code that each process begins with."""
 
 
 KINDS = {
     # eagle: the heads of the draft model do not divide by two.
     "tensor": Parallel("--tensor-parallel-size", 1, "FULL", "eagle"),
     "data": Parallel("--data-parallel-size", 2, "FULL", "eagle"),
-    "experts": Parallel("--data-parallel-size", 2, "VERIFY", "mtp"),
+    "experts": Parallel("--data-parallel-size", 2, "VERIFY", "mtp", "cpu_collectives:install"),
+    "graphs": Parallel(
+        "--data-parallel-size",
+        2,
+        "FULL",
+        "eagle",
+        "v2_varlen:plant",
+        "import triton_interpreter; triton_interpreter.prepare()",
+    ),
 }
 
 
@@ -58,19 +70,17 @@ def server(
         "fail_open": PATIENT,
         "status_file": str(folder / "status-{pid}.json"),
     }
-    arguments = [KINDS[kind].argument, "2"]
-    plugins: tuple[str, ...] = ()
+    ranks = KINDS[kind]
+    arguments = [ranks.argument, "2"]
     with pytest.MonkeyPatch.context() as patch:
         if kind == "experts":
             arguments += ["--tokenizer", str(models["target"])]
             models = {"target": build(folder, "glm_moe_mtp") / "target"}
-            plugins = (cpu_collectives.NAME,)
-            patch.setenv(
-                "PYTHONPATH", str(cpu_collectives.plugin_folder(folder)), prepend=os.pathsep
-            )
-        with serving(
-            models, folder, adaptive, *arguments, method=KINDS[kind].method, plugins=plugins
-        ) as server:
+        if kind == "graphs":
+            arguments += ["--max-num-seqs", "6"]
+            patch.setenv(v2_varlen.COUNTS, str(folder))
+        own = {"method": ranks.method, "plugin": ranks.plugin, "first": ranks.first}
+        with serving(models, folder, adaptive, *arguments, **own) as server:
             yield server
 
 
@@ -83,15 +93,19 @@ def questions(kind: str) -> list[Any]:
 
 @pytest.mark.http
 @pytest.mark.long
+@pytest.mark.timeout(0)
 def test_tokens_are_those_without_speculation_and_every_engine_moves_k(
     kind: str, server: Server
 ) -> None:
     texts = questions(kind)
+    few = {"max_tokens": 16} if kind == "graphs" else {}
     engines, level = KINDS[kind].engines, KINDS[kind].level
 
     def ask(options: dict[str, Any]) -> list[list[int]]:
         with ThreadPoolExecutor(6) as clients:
-            answers = list(clients.map(lambda text: server.complete(text, **options), texts))
+            answers = list(
+                clients.map(lambda text: server.complete(text, **(few | options)), texts)
+            )
         return [answer["choices"][0]["token_ids"] for answer in answers]
 
     plain = ask(OFF)
@@ -110,6 +124,12 @@ def test_tokens_are_those_without_speculation_and_every_engine_moves_k(
     lines = [line for line in server.log.read_text().splitlines() if "capability=" in line]
     assert len(lines) == engines
     assert all(f"capability={level}" in line and "mode=on" in line for line in lines), lines
+    if kind == "graphs":
+        assert all("runner=V2" in line for line in lines), lines
+        for graphs in v2_varlen.counts_of(server.status.parent):
+            assert graphs["FULL mixed"] > 5
+            assert "PIECEWISE mixed" not in graphs
+            assert "FULL prompts" not in graphs
 
 
 @pytest.mark.engine

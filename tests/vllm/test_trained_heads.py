@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributions import check_alike
 from engines import KMAX, RANDOM, Engine, Job, check_same
 from recording import record_steps
-from sampled_completions import ENGINE, sample
+from sampled_completions import ENGINE, check_alike, sample
 from scenarios import SCENARIOS
 
 from adaptive_spec import check_adapter

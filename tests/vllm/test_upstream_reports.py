@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from engines import GOODPUT, KMAX, PATIENT, RANDOM, STATIC, Job, check_same
-from recording import accepted_by_place, labels, rate, record_steps
-from scenarios import SCHEMA, prompts
+from recording import accepted_by_place, count_reused, labels, rate, record_steps
+from scenarios import json_jobs, prompts
 from switchable_policies import ColdForAWhile, FixedPolicy
 
 pytestmark = pytest.mark.engine
@@ -182,15 +182,8 @@ def test_drafts_behind_a_grammars_end_are_not_verified_or_learned(
     shelf: Any, asynchronous: bool
 ) -> None:
     """vllm#49002, #44006, #52620: long drafts at the end of a tool call."""
-    from vllm.sampling_params import StructuredOutputsParams
-
     kmax = 16
-    options = {
-        "structured_outputs": StructuredOutputsParams(json=SCHEMA),
-        "ignore_eos": False,
-        "max_tokens": 80,
-    }
-    jobs = [Job(f"json-{n}", text, n, options) for n, text in enumerate(prompts(6, 6))]
+    jobs = json_jobs(6, 6)
     want = shelf.get(num_gpu_blocks_override=64).run(jobs)
     adaptive = STATIC | {"options": {"k": kmax}}
     engine = shelf.get(
@@ -267,21 +260,6 @@ def test_off_costs_no_step_over_never_on_but_the_block_that_vllm_drops(
         assert off == never
 
 
-def count_reused(engine: Any) -> list[int]:
-    """Prompt tokens that each new request finds in the cache, as they come."""
-    reused: list[int] = []
-    cache = engine.scheduler.kv_cache_manager
-    look_up = cache.get_computed_blocks
-
-    def counted(request: Any, *more: Any, **others: Any) -> Any:
-        found = look_up(request, *more, **others)
-        reused.append(found[1])
-        return found
-
-    cache.get_computed_blocks = counted
-    return reused
-
-
 class Closing(NamedTuple):
     """The end of one request.
 
@@ -338,17 +316,11 @@ def closings(engine: Any, jobs: list[Job]) -> dict[str, Closing]:
     return found
 
 
-@pytest.mark.parametrize("asynchronous", SCHEDULING, ids=["sync", "async"])
+@pytest.mark.long
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_a_large_k_does_not_delay_the_end_of_a_tool_call(shelf: Any, asynchronous: bool) -> None:
     """vllm#49002, #44006, #52620, in steps and in positions computed beyond the end."""
-    from vllm.sampling_params import StructuredOutputsParams
-
-    options = {
-        "structured_outputs": StructuredOutputsParams(json=SCHEMA),
-        "ignore_eos": False,
-        "max_tokens": 80,
-    }
-    jobs = [Job(f"json-{n}", text, n, options) for n, text in enumerate(prompts(6, 6))]
+    jobs = json_jobs(6, 6)
     kmax = 16
     engine = shelf.get(
         "draft_model",

@@ -22,17 +22,13 @@ from adaptive_spec.adapters.vllm.draft_signal.values import ATTRIBUTE, DraftSign
 FIXED = {"policy": "static", "options": {"k": KMAX}, "fail_open": PATIENT}
 
 WAYS = [
-    ("draft_model", False, False, "drafts"),
-    ("draft_model", True, False, "results of verification"),
-    ("draft_model", False, True, "results of verification"),
-    ("eagle", False, False, "drafts"),
-    ("eagle", True, False, "results of verification"),
+    pytest.param(("draft_model", False, False, "drafts"), id="draft_model-sync"),
+    pytest.param(("draft_model", True, False, "results of verification"), id="draft_model-async"),
+    pytest.param(("draft_model", False, True, "results of verification"), id="as-on-a-gpu"),
+    pytest.param(("eagle", False, False, "drafts"), id="eagle-sync", marks=pytest.mark.long),
+    pytest.param(("eagle", True, False, "results of verification"), id="eagle-async"),
 ]
 """(method, asynchronous, as they go on a GPU, what they arrive with)."""
-IDS = [
-    f"{method}-{'async' if ahead else 'sync'}{'-as-on-a-gpu' if late else ''}"
-    for method, ahead, late, _ in WAYS
-]
 
 
 def jobs(tokens: int = 10) -> list[Job]:
@@ -51,7 +47,7 @@ def tokens_of(shown: Shown) -> dict[str, list[tuple[int, ...]]]:
     return {name: answer.tokens for name, answer in shown.answers.items()}
 
 
-@pytest.fixture(scope="module", params=WAYS, ids=IDS)
+@pytest.fixture(scope="module", params=WAYS)
 def watched(request: pytest.FixtureRequest, v2: V2Engines) -> tuple[Shown, str]:
     """While K changes at random, and the depth where it follows."""
     method, asynchronous, late, way = request.param

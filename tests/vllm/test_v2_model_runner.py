@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from distributions import check_alike
 from engines import KMAX, RANDOM, Answer, Job, check_same
-from sampled_completions import ENGINE, LARGEST_BATCH, sample
+from sampled_completions import ENGINE, LARGEST_BATCH, check_alike, sample
 from scenarios import SCENARIOS, prompts
 from switchable_policies import ColdForAWhile, CopiesWithoutDrafter, FixedPolicy, WarmForAWhile
 from v2_engines import SMALL, Observed, V2Engines, small_crowd
@@ -122,6 +121,7 @@ def test_requests_after_a_cold_time_are_drafted_for(
     assert observed.left == 0
 
 
+@pytest.mark.long  # test_upstream_reports.py has runner V1's
 def test_drafts_after_a_warm_time_are_accepted_as_if_there_had_been_none(v2: V2Engines) -> None:
     """vllm-metal#716: a drafter that ingested nothing at K = 0 was wrong from then on."""
     # The bench's EAGLE head drafts the same whatever is in its KV cache.

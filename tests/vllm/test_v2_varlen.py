@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import v2_varlen
-from distributions import check_alike
 from engines import KMAX, PATIENT, RANDOM, Job, check_same
-from sampled_completions import ENGINE, sample
+from sampled_completions import ENGINE, check_alike, sample
 from scenarios import prompts
 from switchable_policies import ColdForAWhile, UniformPolicy
 from v2_engines import SMALL, Observed, V2Engines, small_crowd

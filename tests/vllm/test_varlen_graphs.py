@@ -16,8 +16,7 @@ from typing import Any
 
 import processors
 import pytest
-from gpu_graphs import graph_mode, switched_on
-from varlen_workers import Gpu, backend_of
+from gpu import Gpu, backend_of, graph_mode, switched_on
 
 from adaptive_spec.adapters.vllm import graph_ladder, varlen_capture, varlen_graphs
 from adaptive_spec.adapters.vllm.capability import MISSING, detect
@@ -89,12 +88,6 @@ class TestDecodeBatches:
         listed = gpu.graphs_of(config)._capture_descs[graph_mode("FULL")]
         assert found.graphs == f"FULL_AND_PIECEWISE:{len(listed)}"
 
-    def test_a_longer_request_never_runs_in_such_a_graph(self, gpu: Gpu) -> None:
-        _, _, workers = gpu.started(kmax=4)
-        manager = workers.runners[0].cudagraph_manager
-        assert manager.dispatch(3, 8, None, 0, max_query_len=5).cg_mode.name == "FULL"
-        assert manager.dispatch(3, 8, None, 0, max_query_len=6).cg_mode.name != "FULL"
-
     def test_graphs_are_about_as_many_as_vllms_own(self, gpu: Gpu) -> None:
         plain = gpu.graphs_of(gpu.configure(kmax=3))
         _, _, workers = gpu.started(kmax=3)
@@ -103,71 +96,9 @@ class TestDecodeBatches:
         assert len(manager._capture_descs[full]) <= len(plain._capture_descs[full]) + 5
 
 
-class TestDataParallelism:
-    """vLLM's own agreement between two ranks, each with its own manager of varlen graphs."""
-
-    def agreed(
-        self, managers: list[Any], batches: list[list[int]], prompts: bool = False
-    ) -> list[Any]:
-        """What each rank runs; all_reduce adds up what the ranks have put in."""
-        from vllm.v1.worker.gpu import dp_utils
-
-        put_in: list[Any] = []
-        found = []
-        for collecting in (True, False):
-            for rank, (manager, lengths) in enumerate(zip(managers, batches, strict=True)):
-
-                def all_reduce(tensor: Any, group: Any, collecting: bool = collecting) -> None:
-                    if collecting:
-                        put_in.append(tensor.clone())
-                    else:
-                        tensor.copy_(sum(put_in))
-
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(dp_utils.dist, "all_reduce", all_reduce)
-                    patch.setattr(dp_utils, "get_dp_group", lambda: SimpleNamespace(cpu_group=None))
-                    patch.setattr(dp_utils, "should_skip_dp_coordination", lambda: False)
-                    desc, _ = dp_utils.dispatch_cg_and_sync_dp(
-                        manager,
-                        len(lengths),
-                        sum(lengths),
-                        lengths[0] if len(set(lengths)) == 1 else None,
-                        2,
-                        rank,
-                        max_query_len=None if prompts and rank else max(lengths),
-                    )
-                if not collecting:
-                    found.append(desc)
-        return found
-
-    @pytest.fixture
-    def managers(self, gpu: Gpu) -> list[Any]:
-        config = gpu.configure(kmax=4)
-        return [gpu.graphs_of(config, varlen_decode=True) for _ in range(2)]
-
-    def test_ranks_with_different_k_run_one_size_in_full_graphs(self, managers: list[Any]) -> None:
-        draw = random.Random(3)
-        for _ in range(200):
-            batches = [[draw.randint(1, 5) for _ in range(draw.randint(1, 64))] for _ in range(2)]
-            one, other = self.agreed(managers, batches)
-            assert one.cg_mode.name == other.cg_mode.name == "FULL"
-            assert one.num_tokens == other.num_tokens >= max(map(sum, batches))
-            assert one.num_reqs >= max(map(len, batches))
-
-    def test_a_prompt_on_one_rank_keeps_both_out_of_such_graphs(self, managers: list[Any]) -> None:
-        one, other = self.agreed(managers, [[1, 4, 2], [3, 3, 5]], prompts=True)
-        assert one.cg_mode.name == other.cg_mode.name == "PIECEWISE"
-        assert one.num_tokens == other.num_tokens
-
-
 class TestBackends:
-    @pytest.mark.parametrize(
-        "library",
-        [
-            *(pytest.param(name, marks=pytest.mark.long) for name in processors.LIBRARIES[:-1]),
-            processors.LIBRARIES[-1],
-        ],
-    )
+    @pytest.mark.long
+    @pytest.mark.parametrize("library", processors.LIBRARIES)
     def test_all_are_imported_whatever_library_the_processor_gets(self, library: str) -> None:
         if library not in processors.loadable():
             pytest.skip(f"this processor cannot run vllm.{library}")
@@ -323,28 +254,6 @@ class TestPlantedAnswers:
         assert support.capability.level is Level.UNIFORM
         manager = workers.runners[0].cudagraph_manager
         assert manager.dispatch(8, 20, None, 0, max_query_len=5).cg_mode.name == "PIECEWISE"
-
-    def test_a_lie_costs_the_full_graph_and_never_gives_a_wrong_one(
-        self, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config = gpu.configure()
-        config.compilation_config.cudagraph_capture_sizes = sizes = [1, 2, 4, 8, 320]
-        lie = ANSWER | {"sizes": sizes}
-        monkeypatch.setattr(varlen_capture, "_take_varlen", lambda _: "")
-        gpu.expect()
-        switched_on(config)
-        workers = gpu.workers(config)
-        workers.planted["report"] = lambda _: lie
-        assert gpu.start(config, workers).capability.level is Level.FULL
-        manager = workers.runners[0].cudagraph_manager
-        draw = random.Random(2)
-        for _ in range(2000):
-            lengths = [1 + draw.randint(0, 4) for _ in range(draw.randint(2, 64))]
-            if len(set(lengths)) > 1:
-                found = manager.dispatch(
-                    len(lengths), sum(lengths), None, 0, max_query_len=max(lengths)
-                )
-                assert found.cg_mode.name == "PIECEWISE"
 
     def test_graphs_that_were_not_captured_do_not_count(self, gpu: Gpu) -> None:
         config = gpu.configure()

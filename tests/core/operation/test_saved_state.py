@@ -290,7 +290,7 @@ while True:
 
 
 def test_killed_while_writing_and_started_again(tmp_path: Path) -> None:
-    for _ in range(3):
+    for _ in range(2):
         with subprocess.Popen(
             [sys.executable, "-c", CODE, str(tmp_path)],
             stdout=subprocess.PIPE,

@@ -1,11 +1,11 @@
 """Are two samples of outputs from one law? Chi-square, by request and by pairs of requests."""
 
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
 from adaptive_spec.step import IntArray
+from tests.chi_square import tail
 from tests.losslessness.sampled.sampler import OUTPUTS, ROWS
 
 
@@ -43,7 +43,7 @@ def _p_value(row: IntArray, one: IntArray, other: IntArray, outputs: int) -> flo
     difference = counts[0] - counts[1]
     statistic = float((difference[seen] ** 2 / total[seen]).sum())
     freedom = int(seen.sum() - seen.any(axis=1).sum())
-    return _tail(statistic, freedom)
+    return tail(statistic, freedom)
 
 
 def _rare_together(counts: np.ndarray) -> np.ndarray:
@@ -51,10 +51,3 @@ def _rare_together(counts: np.ndarray) -> np.ndarray:
     rare = counts.sum(axis=0) < 20.0
     together = np.where(rare, counts, 0.0).sum(axis=2, keepdims=True)
     return np.concatenate([np.where(rare, 0.0, counts), together], axis=2)
-
-
-def _tail(statistic: float, freedom: int) -> float:
-    """Upper tail of chi-square, by Wilson and Hilferty's cube root (1931)."""
-    spread = 2.0 / (9.0 * freedom)
-    score = ((statistic / freedom) ** (1.0 / 3.0) - (1.0 - spread)) / spread**0.5
-    return NormalDist().cdf(-score)

@@ -68,11 +68,6 @@ def test_known_versions_are_used(version: str) -> None:
     assert VERSIONS.admit("0.5.24")  # that others are refused, tests/core/engines has
 
 
-def test_the_documentation_has_the_table_of_versions() -> None:
-    documentation = Path(__file__).parents[3] / "docs" / "sglang.md"
-    assert VERSIONS.markdown() in documentation.read_text()
-
-
 def test_only_an_executed_version_says_so() -> None:
     for row in VERSIONS.rows:
         assert VERSIONS.was_executed(row.version) == ("never executed" not in row.checked)

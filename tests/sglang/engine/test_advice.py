@@ -44,6 +44,7 @@ def test_prompts_are_recorded_in_batches_of_their_own(trace: Path) -> None:
     assert "batches of their own" in read_timed_steps(trace).note
 
 
+@pytest.mark.long  # a trace is simulated: tests/sim/advice has such ones in every run
 def test_advice_predicts_every_k(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # This machine has other work: how well the times fit is not what is tested.
     monkeypatch.setattr("adaptive_spec.sim.hardware.from_trace.LARGEST_FIT_ERROR", 10.0)
@@ -73,6 +74,7 @@ def pasted(models: dict[str, Path], folder: Path, algorithm: str, line: str) -> 
     return options
 
 
+@pytest.mark.long
 def test_a_pasted_line_is_a_chain_of_k_drafts(models: dict[str, Path], tmp_path: Path) -> None:
     lines = []
     for algorithm, drafter in DRAFTERS.items():

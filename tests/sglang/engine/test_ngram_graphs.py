@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from serving import HERE, ROOT, environment, write_config
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]  # adapter/test_ngram_worker.py has widths
 
 
 def test_sglangs_graph_runner_captures_each_width_with_its_own_backend(

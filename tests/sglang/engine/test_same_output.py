@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from records import by_request, outcomes, plans, read, read_settled, settled_status, status
-from samples import COMPARISONS, LEVEL, PROMPTS, SAMPLES_PER_PROMPT, p_value, p_values, sample
+from samples import COMPARISONS, LEVEL, PROMPTS, SAMPLES_PER_PROMPT, p_values, sample
 from serving import KMAX, LADDER
 from traffic import SCENARIOS
 
 from adaptive_spec.adapters.sglang.facts import SOURCE
+from tests.chi_square import p_value
 
 pytestmark = pytest.mark.engine
 
@@ -29,16 +30,6 @@ ALGORITHMS = [
 
 all_algorithms = pytest.mark.parametrize("served", ALGORITHMS, indirect=True)
 """In one order everywhere, so that pytest runs the tests of one engine together."""
-
-all_algorithms_one_short = pytest.mark.parametrize(
-    "served",
-    [
-        ALGORITHMS[0],
-        *(pytest.param(*each.values, marks=pytest.mark.long) for each in ALGORITHMS[1:]),
-    ],
-    indirect=True,
-)
-"""The rest with the long tests: how drafts are verified is the same code for all."""
 
 
 class Served:
@@ -138,7 +129,8 @@ def samples_on_a_cpu() -> bool:
     return "def _verify_uses_greedy(" in code
 
 
-@all_algorithms_one_short
+@pytest.mark.long  # vLLM's test_sequence_distribution.py draws in every run
+@all_algorithms
 def test_sampled_output_has_the_distribution_without_speculation(
     served: Served, unspeculated: Any
 ) -> None:
@@ -180,6 +172,7 @@ def test_a_raising_policy_leaves_the_server_correct(
     assert len(said) == 3, "once for each method"
 
 
+@pytest.mark.long
 def test_greedy_output_in_place_of_sampled_would_be_noticed(unspeculated: Any) -> None:
     pairs = []
     for plain in unspeculated:
@@ -191,7 +184,6 @@ def test_greedy_output_in_place_of_sampled_would_be_noticed(unspeculated: Any) -
 
 def test_a_bias_of_a_fifth_would_be_noticed_and_none_isnt() -> None:
     """With as many samples as are drawn from an engine, at the level that is used for it."""
-    pytest.importorskip("scipy.stats")
     draw = random.Random(1).choices
 
     def drawn(weights: list[float]) -> Counter[str]:

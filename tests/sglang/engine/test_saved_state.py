@@ -9,7 +9,7 @@ import pytest
 from serving import PATIENT
 from traffic import mixed_lengths
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.long]
 SECONDS = 150.0
 """State is saved every 30 seconds; SGLang kills its processes, so not at their end."""
 
@@ -19,7 +19,7 @@ SECONDS = 150.0
     ("key", "times", "said"),
     [
         ("state_directory", 1, "resumes from"),
-        pytest.param("state", 8, "starts from 1 objects", marks=pytest.mark.long),
+        ("state", 8, "starts from 1 objects"),
     ],
 )
 def test_the_next_engine_starts_with_what_the_last_one_learned(

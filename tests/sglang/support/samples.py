@@ -1,11 +1,12 @@
 """Many short sampled completions, and whether two sets of them have one distribution."""
 
 from collections import Counter
-from collections.abc import Hashable
 from typing import Any
 
 from serving import Job
 from traffic import prompts
+
+from tests.chi_square import p_value
 
 SAMPLES_PER_PROMPT = 256
 PROMPTS = 3
@@ -16,8 +17,6 @@ LEVEL = 1e-3 / COMPARISONS
 """One false alarm in a thousand runs of a test of sampled output."""
 _AT_ONCE = 768
 """Requests handed over at once: SGLang looks through its whole queue in each step."""
-RARE = 20
-"""A value seen less often than this in both samples together is counted with the rare ones."""
 
 Samples = list[list[list[int]]]
 
@@ -54,27 +53,3 @@ def p_values(one: Samples, other: Samples) -> list[float]:
         )
         for low, high in ((1, 3), (3, 4))
     ]
-
-
-def p_value(pairs: list[tuple[Counter[Any], Counter[Any]]]) -> float:
-    """Chi-square test that the two samples of each pair have one distribution, all pairs at once.
-
-    The statistics of independent pairs add up, and so do their degrees of freedom: a bias that
-    all prompts share is noticed with all their samples.
-    """
-    from scipy.stats import chi2, chi2_contingency
-
-    statistic, freedom = 0.0, 0
-    for one, other in pairs:
-        columns: dict[Hashable, list[int]] = {}
-        for value in {*one, *other}:
-            key = value if one[value] + other[value] >= RARE else "rare"
-            column = columns.setdefault(key, [0, 0])
-            column[0] += one[value]
-            column[1] += other[value]
-        if len(columns) > 1:
-            table = list(zip(*columns.values(), strict=True))
-            found = chi2_contingency(table, correction=False)
-            statistic += float(found.statistic)
-            freedom += int(found.dof)
-    return float(chi2.sf(statistic, freedom)) if freedom else 1.0

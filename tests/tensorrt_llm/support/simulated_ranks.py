@@ -8,7 +8,7 @@ from harness.ranks import Rank, World
 from harness.traffic import Traffic
 
 
-def run_ranks(trt: Any, seeds: Sequence[int], *, iterations: int = 1500, **options: Any) -> Any:
+def run_ranks(trt: Any, seeds: Sequence[int], *, iterations: int = 800, **options: Any) -> Any:
     """Run one executor per rank; raise the first rank's error. Returns the executors."""
     world = World(len(seeds))
     executors = [

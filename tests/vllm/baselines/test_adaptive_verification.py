@@ -22,7 +22,6 @@ from adaptive_spec.sim.baselines.engines.vllm_adaptive_verification import (
     VllmAdaptiveVerificationOptions,
     VllmAdaptiveVerificationPolicy,
 )
-from adaptive_spec.sim.baselines.parts.drafts import most_likely, survival_of
 from adaptive_spec.step import StepContext
 from tests import steps
 
@@ -95,44 +94,6 @@ def test_a_slope_that_would_turn_negative_is_not_taken_over(tmp_path: Path) -> N
     for theirs, ours in theirs_and_ours(tmp_path, features, verified, accepted):
         assert theirs["slope"] == ours["slope"][0] == 0.5
         assert ours["intercept"] == pytest.approx(theirs["intercept"], abs=1e-4)
-
-
-def test_the_cost_tables_are_vllms(upstream: Any) -> None:
-    random = np.random.default_rng(2)
-    for _ in range(100):
-        count = int(random.integers(2, 8))
-        sizes = np.sort(random.permutation(300)[:count] + 1).tolist()
-        costs = (np.arange(count) + random.normal(0, 2, count) + 5).tolist()
-        limit = int(random.choice([0, sizes[0], sizes[count // 2], sizes[-1]]))
-        curve = list(zip(sizes, costs, strict=True))
-        draft, verify = upstream.build_cost_tables_from_curves(curve, curve, 400, 500, limit)
-        ours = CostCurve(sizes, costs, limit)
-        assert np.maximum(ours.at(np.arange(401)), 0.0).tolist() == draft.tolist()
-        assert np.maximum(ours.at(np.arange(501)), 1e-6).tolist() == verify.tolist()
-
-
-def test_the_drafts_are_those_vllm_would_verify(upstream: Any) -> None:
-    import torch
-
-    random = np.random.default_rng(3)
-    for _ in range(200):
-        batch = int(random.integers(1, 9))
-        confidence = random.random((SLOTS, KMAX))
-        slots = random.permutation(SLOTS)[:batch]
-        at_hand = random.integers(0, KMAX + 1, batch)
-        budget = int(random.integers(0, max(int(at_hand.sum()), 1)))
-        if budget >= at_hand.sum():
-            continue
-        capacities = torch.tensor(at_hand, dtype=torch.int32)
-        upstream._assign_draft_token_budget(
-            torch.tensor(confidence, dtype=torch.float32),
-            torch.tensor(slots),
-            capacities,
-            budget,
-            KMAX,
-        )
-        ours = most_likely(survival_of(confidence[slots]), at_hand, budget)
-        assert ours.tolist() == capacities.tolist()
 
 
 class _Recorded:

@@ -1,21 +1,6 @@
-"""Test only: the two collectives that vLLM's CPU build lacks for experts spread over ranks.
+"""Test only: the two collectives that vLLM's CPU build lacks for experts spread over ranks."""
 
-`plugin_folder` makes them a plugin of vLLM's, since every process of a server needs them.
-"""
-
-from pathlib import Path
 from typing import Any
-
-NAME = "cpu_collectives"
-
-
-def plugin_folder(folder: Path) -> Path:
-    """Write what makes `install` a plugin; the folder belongs on PYTHONPATH."""
-    place = folder / f"{NAME}-0.dist-info"
-    place.mkdir(parents=True)
-    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0\n")
-    (place / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{NAME} = {NAME}:install\n")
-    return folder
 
 
 def install() -> None:

@@ -86,3 +86,18 @@ def _rows(context: Any, outcome: Any) -> Iterator[tuple[str, int, int, int]]:
         row = rows[slot]
         name = context.request_ids[row].rsplit("-", 1)[0]  # vLLM adds random letters
         yield name, int(context.context_tokens[row]), verified, accepted
+
+
+def count_reused(engine: Any) -> list[int]:
+    """Prompt tokens that each new request finds in the cache, as they come."""
+    reused: list[int] = []
+    cache = engine.scheduler.kv_cache_manager
+    look_up = cache.get_computed_blocks
+
+    def counted(request: Any, *more: Any, **others: Any) -> Any:
+        found = look_up(request, *more, **others)
+        reused.append(found[1])
+        return found
+
+    cache.get_computed_blocks = counted
+    return reused

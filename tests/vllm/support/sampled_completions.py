@@ -1,9 +1,12 @@
 """Many short sampled completions of a few prompts, to compare distributions by."""
 
+from collections import Counter
 from typing import Any
 
 from engines import Job
 from scenarios import prompts
+
+from tests.chi_square import p_value
 
 LARGEST_BATCH = 48
 ENGINE = {
@@ -29,3 +32,16 @@ def sample(
     for name, answer in engine.run(jobs).items():
         drawn[int(name.partition("-")[0])] += answer.tokens
     return drawn
+
+
+def check_alike(
+    speculated: list[list[tuple[int, ...]]], unspeculated: list[list[tuple[int, ...]]]
+) -> None:
+    """Compare completions by prompt: the pair of second and third token, and the fourth."""
+    values = [
+        p_value([tuple(Counter(each[low:high] for each in drawn) for drawn in both)])
+        for both in zip(speculated, unspeculated, strict=True)
+        for low, high in ((1, 3), (3, 4))
+    ]
+    # One false alarm in a thousand runs, however many comparisons there are.
+    assert min(values) > 1e-3 / len(values), values

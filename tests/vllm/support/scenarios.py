@@ -39,17 +39,23 @@ def crowded() -> list[Job]:
 
 def structured() -> list[Job]:
     """JSON by schema beside free text."""
+    free = [Job(f"free-{index}", prompt) for index, prompt in enumerate(prompts(3, 5))]
+    return [*free, *json_jobs(4, 6)]
+
+
+def json_jobs(count: int, seed: int) -> list[Job]:
+    """Answers in JSON by the schema, as those of tool calls."""
     from vllm.sampling_params import StructuredOutputsParams
 
-    jobs = [Job(f"free-{index}", prompt) for index, prompt in enumerate(prompts(3, 5))]
-    for index, prompt in enumerate(prompts(4, 6)):
-        options: dict[str, Any] = {
-            "structured_outputs": StructuredOutputsParams(json=SCHEMA),
-            "ignore_eos": False,
-            "max_tokens": 80,
-        }
-        jobs.append(Job(f"json-{index}", prompt, index, options))
-    return jobs
+    options = {
+        "structured_outputs": StructuredOutputsParams(json=SCHEMA),
+        "ignore_eos": False,
+        "max_tokens": 80,
+    }
+    return [
+        Job(f"json-{index}", prompt, index, options)
+        for index, prompt in enumerate(prompts(count, seed))
+    ]
 
 
 def several_samples() -> list[Job]:

@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
-from distributions import p_value
 from engines import KMAX, Engine, Job
 
 from adaptive_spec.step import StepOutcome
+from tests.chi_square import p_value
 
 Sequence = tuple[int, ...]
 
@@ -54,10 +54,8 @@ def compare(one: list[list[Sequence]], other: list[list[Sequence]]) -> Compariso
     found = []
     for prompt, (ours, plain) in enumerate(zip(one, other, strict=True)):
         for low, high in _WINDOWS:
-            p = p_value(
-                Counter(tokens[low:high] for tokens in ours),
-                Counter(tokens[low:high] for tokens in plain),
-            )
+            seen = [Counter(tokens[low:high] for tokens in each) for each in (ours, plain)]
+            p = p_value([(seen[0], seen[1])])
             found.append((p, prompt, (low, high)))
     p, prompt, window = min(found)
     return Comparison(min(p * len(found), 1.0), len(found), prompt, window)

@@ -110,9 +110,20 @@ def serving(
     adaptive: dict[str, Any],
     *arguments: str,
     method: str = "draft_model",
-    plugins: tuple[str, ...] = (),
+    plugin: str = "",
+    first: str = "",
 ) -> Iterator[Server]:
-    """A server with these `adaptive_spec` settings besides its files, and plugins beside ours."""
+    """A server with these `adaptive_spec` settings besides its files.
+
+    Args:
+        models: folders of the bench models.
+        folder: for the server's files.
+        adaptive: settings.
+        arguments: of `vllm serve` besides the usual ones.
+        method: of speculation.
+        plugin: a second one beside ours, ``module:function``, called in each process.
+        first: code that each process begins with.
+    """
     config = {
         "status_file": str(folder / "status.json"),
         "trace": {"directory": str(folder / "trace")},
@@ -134,13 +145,19 @@ def serving(
         *("--additional-config", json.dumps({"adaptive_spec": config | adaptive})),
         *arguments,
     ]
-    (folder / "sitecustomize.py").write_text(REPAIR)
+    (folder / "sitecustomize.py").write_text(f"{first}\n{REPAIR}")
+    name = plugin.partition(":")[0]
+    if plugin:
+        place = folder / f"{name}-0.dist-info"
+        place.mkdir()
+        (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
+        (place / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{name} = {plugin}\n")
     path = [str(folder), str(SUPPORT), str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | ENVIRONMENT | {"ADAPTIVE_SPEC_ADMIN_KEY": ADMIN_KEY}
     environment |= {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
         "VLLM_LOGGING_LEVEL": "INFO",
-        "VLLM_PLUGINS": ",".join(("adaptive_spec", *plugins)),
+        "VLLM_PLUGINS": ",".join(filter(None, ("adaptive_spec", name))),
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
         "OTEL_BSP_SCHEDULE_DELAY": "200",  # ms

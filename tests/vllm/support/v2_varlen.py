@@ -17,19 +17,8 @@ SIZES = [1, 2, 4, 8, 16]
 DISPATCHED: Counter[str] = Counter()
 """Steps by the kind of graph they ran in, and whether the K of their requests differed."""
 
-
-NAME, COUNTS = "v2_varlen", "V2_VARLEN_COUNTS"
-"""Names of the plugin, and of the variable with the folder for the counts of a server's workers."""
-
-
-def plugin_folder(folder: Path) -> Path:
-    """Write what makes a server run model runner V2 so; the folder belongs on PYTHONPATH."""
-    place = folder / f"{NAME}-0.dist-info"
-    place.mkdir(parents=True)
-    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0\n")
-    (place / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{NAME} = {NAME}:plant\n")
-    (folder / "sitecustomize.py").write_text("import triton_interpreter as t\nt.prepare()\n")
-    return folder
+COUNTS = "V2_VARLEN_COUNTS"
+"""Variable with the folder for the counts of a server's workers."""
 
 
 def counts_of(folder: Path) -> list[dict[str, int]]:

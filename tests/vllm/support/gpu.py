@@ -1,4 +1,8 @@
-"""Workers with vLLM's own manager of graphs, its own answers of attention backends, and no GPU."""
+"""vLLM as on a GPU: its configurations, its own manager of graphs, and workers that have them.
+
+Nothing is captured here: the manager lists graphs, and chooses one for a batch as if all that it
+lists had been captured. Attention backends answer as vLLM's own.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,7 +10,68 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_graphs import configuration_maker, graphs_of, switched_on
+
+from adaptive_spec.config import Config
+
+ON_GPU = "FULL_AND_PIECEWISE"
+
+
+def switched_on(config: Any, **settings: Any) -> Any:
+    from adaptive_spec.adapters.vllm.capability import detect
+    from adaptive_spec.adapters.vllm.gate import switch_on
+
+    settings = {"policy": "static", **settings}
+    switch_on(config, Config(**settings))
+    return detect(config)
+
+
+def graphs_of(
+    config: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    kind: Any = None,
+    mode: str = "",
+    decode_query_len: int | None = None,
+    **options: Any,
+) -> Any:
+    """vLLM's own manager of graphs, as if all it lists had been captured.
+
+    Args:
+        config: vLLM's.
+        monkeypatch: undoes what lets it be built without a GPU.
+        kind: its class; the target's without one.
+        mode: of its graphs; the configuration's without one.
+        decode_query_len: most tokens of a request in its decode graphs; 1 + Kmax without one.
+        options: its own.
+    """
+    import torch
+    from vllm.v1.worker.gpu import cudagraph_utils
+
+    first_and_last = SimpleNamespace(is_first_rank=True, is_last_rank=True)
+    monkeypatch.setattr(cudagraph_utils, "get_pp_group", lambda: first_and_last)
+    pool = SimpleNamespace(get_global_graph_pool=lambda: None)
+    monkeypatch.setattr(cudagraph_utils, "current_platform", pool)
+    manager = (kind or cudagraph_utils.CudaGraphManager)(
+        config,
+        torch.device("cpu"),
+        graph_mode(mode) if mode else config.compilation_config.cudagraph_mode,
+        decode_query_len or 1 + int(config.num_speculative_tokens),
+        **options,
+    )
+    manager._graphs_captured = True
+    return manager
+
+
+def graph_mode(name: str) -> Any:
+    from vllm.config import CUDAGraphMode
+
+    return CUDAGraphMode[name]
+
+
+def graph_for(manager: Any, batch: int, k: int) -> str:
+    """Name of the kind of graph that a batch with K drafts each runs in."""
+    found = manager.dispatch(batch, batch * (1 + k), 1 + k, 0)
+    return str(found.cg_mode.name)
 
 
 class Workers:
@@ -155,15 +220,50 @@ def backend_of(level: str, *, bound: int | None = None, with_adaptive: bool = Fa
 
 
 class Gpu:
-    """Configurations, graphs and workers of vLLM as on a GPU, for as long as a test.
-
-    Attributes:
-        configure: makes a configuration (see `configuration_maker`).
-    """
+    """Configurations, graphs and workers of vLLM as on a GPU, for as long as a test."""
 
     def __init__(self, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.configure = configuration_maker(models, monkeypatch)
-        self._patch = monkeypatch
+        self._models, self._patch = models, monkeypatch
+
+    def configure(
+        self,
+        method: str = "eagle",
+        *,
+        runner: str = "V2",
+        graphs: str = ON_GPU,
+        ranks: int = 1,
+        schedule: list[tuple[int, int, int]] | None = None,
+        kmax: int = 4,
+        **options: Any,
+    ) -> Any:
+        """Return a configuration as vLLM resolves it on a GPU."""
+        from engines import prepare_environment, speculative_config
+
+        prepare_environment()
+        from vllm.config import VllmConfig
+        from vllm.engine.arg_utils import EngineArgs
+
+        speculation = speculative_config(self._models, method) | {"num_speculative_tokens": kmax}
+        if schedule is not None:
+            speculation["num_speculative_tokens_per_batch_size"] = schedule
+        arguments = EngineArgs(
+            # The head of an MTP drafter is in the target's folder.
+            model=str(self._models["mtp" if method == "mtp" else "target"]),
+            max_model_len=256,
+            speculative_config=speculation,
+            **({"max_num_seqs": 64} | options),
+        )
+        self._patch.undo()  # without Triton vLLM refuses V2 here; what is tested comes after
+        config = arguments.create_engine_config()
+        self._patch.setattr(VllmConfig, "use_v2_model_runner", property(lambda _: runner == "V2"))
+        compilation = config.compilation_config
+        compilation.cudagraph_mode = graph_mode(graphs)
+        # None: vLLM chooses the sizes, as it does before a CPU platform has turned graphs off.
+        compilation.cudagraph_capture_sizes = compilation.max_cudagraph_capture_size = None
+        config.model_config.enforce_eager = False
+        config._set_cudagraph_sizes()
+        config.parallel_config.data_parallel_size = ranks
+        return config
 
     def graphs_of(self, config: Any, **options: Any) -> Any:
         """vLLM's own manager of graphs."""
