@@ -1,6 +1,5 @@
 """goodput finds good K without being told costs or acceptance."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -30,14 +29,10 @@ def best_static(**setting: Any) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("hazard", "concurrency", "delay"),
-    [(0.1, 1, 0), (0.1, 16, 0), (0.5, 4, 0), (0.8, 16, 0), (0.95, 1, 0), (0.7, 8, 1), (0.7, 8, 2)],
-)
-def test_it_reaches_the_best_fixed_k_for_alike_requests(
-    hazard: float, concurrency: int, delay: int
-) -> None:
-    setting = laptop(alike(hazard), concurrency, 1500, delay=delay)
+@pytest.mark.parametrize("delay", [1, 2])
+def test_it_reaches_the_best_fixed_k_though_results_come_late(delay: int) -> None:
+    """Without a delay: `test_beliefs_at_work`."""
+    setting = laptop(alike(0.7), 8, 1500, delay=delay)
     reached = run(goodput(), warmup=800, **setting)
     assert reached.tokens_per_second >= 0.97 * best_static(**setting)
 
@@ -54,22 +49,6 @@ def test_mixed_requests_in_one_batch_beat_every_fixed_k() -> None:
     setting = laptop(mixed, 16, 2000)
     reached = run(goodput(), warmup=800, **setting)
     assert reached.tokens_per_second >= 1.01 * best_static(**setting)
-
-
-@pytest.mark.slow
-def test_hopeless_drafts_are_switched_off() -> None:
-    reached = run(goodput(), warmup=500, **laptop(alike(0.05), 16, 1500))
-    assert reached.off_fraction > 0.9
-
-
-def test_state_round_trips_and_skips_the_cold_start() -> None:
-    setting = laptop(alike(0.05), 16, 200)
-    policy = goodput()
-    run(policy, **{**setting, "steps": 1500})
-    state = json.loads(json.dumps(policy.state()))
-    warm = goodput()
-    warm.restore(state)
-    assert run(warm, **setting).tokens_per_second > run(goodput(), **setting).tokens_per_second
 
 
 def run_of_goodput_modes(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:
