@@ -15,7 +15,6 @@ from adaptive_spec.sim.report.figures import (
     REFERENCES,
     colours,
     draw_curves,
-    families,
     load_pyplot,
     series,
 )
@@ -49,9 +48,8 @@ def write_report(results: SweepResults, directory: Path) -> Path:
     for number, (setting, rows) in enumerate(by_setting, start=1):
         found = series(rows)
         lines = {name: found[name] for name in [*policies, *REFERENCES] if name in found}
-        for place, family in enumerate(families(results, rows), start=1):
-            pictures.append(directory / f"{number:02d}-{place}-load.png")
-            draw_curves(pyplot, setting.name, family, lines, pictures[-1])
+        pictures.append(directory / f"{number:02d}-load.png")
+        draw_curves(pyplot, setting.name, lines, pictures[-1])
     if len(by_setting) > 1:
         boards += [setting for setting, _ in by_setting]
     text = template.render(

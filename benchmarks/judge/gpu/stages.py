@@ -1,6 +1,6 @@
 """What is measured, stage by stage.
 
-smoke       versions, two kernels, engines, greedy answers while K changes
+smoke       versions, engines, greedy answers while K changes
 sweep       throughput at every load: no speculation, static K, vLLM's tuned schedule, adaptive-spec
 own         the time of adaptive-spec's own functions per step, in cells of its own
 graphs      varlen against uniform graphs: seconds and memory of capture, steps of equal and other K
@@ -21,7 +21,6 @@ import msgspec
 from ..arms import GOODPUT, LADDER, NONE, TABLE_CONSTANT
 from ..figures import versions
 from ..rows import COLD, WARM
-from . import kernels
 from .bench import Bench
 from .greedy import agreement
 from .shapes import Setting
@@ -52,9 +51,6 @@ def smoke(bench: Bench) -> None:
     """The engines are those of the sweep, which follows."""
     if "versions" not in bench.results:
         bench.results.add("versions", versions(*PACKAGES))
-    if bench.options.gpu and "kernels" not in bench.results:
-        bench.results.add("kernels", kernels.check())
-        print(bench.results.found["kernels"], flush=True)
     key = f"identity/{bench.options.method}"
     if not bench.missing([key]):
         return

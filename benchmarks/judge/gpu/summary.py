@@ -17,7 +17,7 @@ CELL = re.compile(
     r"(?P<stage>[a-z]+)/(?P<method>\w+)/t(?P<t>[\d.]+)/(?P<load>\d+)/(?P<arm>[^/]+)/(?P<repeat>\d+)"
 )
 KEPT_AS_THEY_ARE = (
-    *("about", "options", "versions", "kernels"),
+    *("about", "options", "versions"),
     *("ragged_penalty", "profile", "simulator"),
 )
 GROUPS = ("engine", "capture", "identity", "graphs", "steps", "own", "acceptance", "audit")

@@ -1,28 +1,11 @@
-"""How loads are arranged into families, and rows into series."""
+"""How rows become series, and what the page says of them."""
 
 import pytest
 
-from adaptive_spec.sim.report.figures import BEST_STATIC, NO_SPECULATION, place_of, series
+from adaptive_spec.sim.report.figures import BEST_STATIC, NO_SPECULATION, series
 from adaptive_spec.sim.report.page import write_report
 
 from .fake_results import results
-
-
-@pytest.mark.parametrize(
-    ("text", "family", "axis", "x"),
-    [
-        ("closed:64", "closed loop", "concurrent requests", 64),
-        ("poisson:2.5", "Poisson arrivals", "requests per second", 2.5),
-        ("gamma:3:1.8", "Gamma arrivals, CV 1.8", "requests per second", 3),
-        ("/a/trace.csv@rate=1.3", "trace.csv", "rate, times the recorded", 1.3),
-        ("a/t.csv@rate=2,first=60", "t.csv first=60", "rate, times the recorded", 2),
-        ("a/t.csv@first=60,rate=2", "t.csv first=60", "rate, times the recorded", 2),
-        ("a/t.csv@closed=8", "closed loop, t.csv", "concurrent requests", 8),
-        ("ramp.yaml", "ramp.yaml", "", 0),
-    ],
-)
-def test_loads_that_differ_in_one_number_share_a_family(text, family, axis, x):
-    assert place_of(text) == (family, axis, x)
 
 
 def test_references_are_series_of_their_own():

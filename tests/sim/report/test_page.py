@@ -87,7 +87,7 @@ def test_the_figures_are_files_and_the_same_ones_are_on_the_page(folder, page):
     from base64 import b64encode
 
     figures = sorted(path.name for path in (folder / "report").glob("*.png"))
-    expected = ["01-1-load.png"]
+    expected = ["01-load.png"]
     assert figures == expected
     for name in figures:
         assert b64encode((folder / "report" / name).read_bytes()).decode() in page
@@ -120,7 +120,7 @@ def test_same_results_give_the_same_bytes(folder, tmp_path):
 def test_results_without_oracles_have_a_page_too(tmp_path):
     page = write_report(without_oracles(fake_results(3)), tmp_path)
     assert "the oracles were not run" in page.read_text()
-    assert (tmp_path / "01-1-load.png").exists()
+    assert (tmp_path / "01-load.png").exists()
 
 
 def test_runs_that_failed_stand_on_the_page_with_their_error(tmp_path):
