@@ -30,13 +30,17 @@ from typing import Any
 
 import numpy as np
 
+if not __package__:  # run as a file
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
 from adaptive_spec.errors import AdaptiveSpecError
 from adaptive_spec.policies.acceptance import Acceptance
 from adaptive_spec.policies.hazard_quality import BINS, auc, calibration_error, tally
 from adaptive_spec.sim.acceptance.data import AcceptanceData, steps_of
 from adaptive_spec.sim.acceptance.files import load_acceptance
 from adaptive_spec.sim.acceptance.two_sources import REAL_TEXT
-from adaptive_spec.step import BoolArray, FloatArray, IntArray
+from adaptive_spec.step import FloatArray, IntArray
+from benchmarks.judge.figures import markdown
 
 HISTORY, BOTH, RAW = "history", "both", "raw"
 WAYS = (HISTORY, BOTH, RAW)
@@ -44,27 +48,6 @@ DEFAULT = tuple(f"record:{name}" for name in REAL_TEXT)
 SLOTS = 8
 WARM_UP_STEPS = 20
 """Of the whole batch: with less, all models say their prior."""
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """Drafts of which the outcome is known, in the order in which they were verified. N in all.
-
-    Attributes:
-        accepted: [N].
-        position: [N] from 0.
-        kind: [N] index into `kinds`.
-        temperature: [N] of the target.
-        kinds: labels.
-        predicted: hazards [N], by way of predicting.
-    """
-
-    accepted: BoolArray
-    position: IntArray
-    kind: IntArray
-    temperature: FloatArray
-    kinds: tuple[str, ...]
-    predicted: dict[str, FloatArray]
 
 
 class Learner:
@@ -131,12 +114,39 @@ def batches(data: AcceptanceData, concurrency: int, seed: int) -> Iterator[Step]
                 del running[place], at[place], slots[place]
 
 
-def predictions(data: AcceptanceData, concurrency: int, seed: int) -> Seen:
-    """Predict every draft of known outcome in each of the ways."""
+class Quality:
+    """Predictions of one way against outcomes, by draft position."""
+
+    def __init__(self, depth: int) -> None:
+        self._counts = np.zeros((depth, BINS, 3))
+        self._loss = np.zeros(depth)
+
+    def add(self, predicted: FloatArray, verified: IntArray, accepted: IntArray) -> None:
+        """Count a step: predictions [Kmax, B], nan where not to be counted."""
+        tally(predicted, verified, accepted, self._counts)
+        position = np.arange(len(predicted))[:, None]
+        held = np.clip(predicted, 1e-4, 1.0 - 1e-4)
+        loss = -np.log(np.where(position < accepted, held, 1.0 - held))
+        self._loss += np.nansum(np.where(position <= accepted, loss, np.nan), axis=1)
+
+    def figures(self, position: int | None = None) -> dict[str, Any]:
+        """Return drafts, share accepted, AUC, ECE and loss, of all positions or of one."""
+        counts, loss = self._counts.sum(axis=0), self._loss.sum()
+        if position is not None:
+            counts, loss = self._counts[position], self._loss[position]
+        drafts, accepted = int(counts[:, :2].sum()), float(counts[:, 1].sum())
+        found = {"auc": auc(counts), "ece": calibration_error(counts)}
+        shares = {"accepted": accepted, "loss": float(loss)}
+        found |= {name: value / drafts if drafts else None for name, value in shares.items()}
+        rounded = {key: None if v is None else round(v, 4) for key, v in found.items()}
+        return {"drafts": drafts, **rounded}
+
+
+def report(name: str, data: AcceptanceData, concurrency: int, seed: int) -> dict[str, Any]:
+    """Quality of each way over all drafts, by position, by kind of prompt and by temperature."""
     learners = {way: Learner(way, data.depth) for way in WAYS if way != RAW}
-    kinds = tuple(dict.fromkeys(data.labels))
-    kind_of = np.array([kinds.index(label) for label in data.labels])
-    parts: dict[str, list[Any]] = {name: [] for name in ("a", "p", "k", "t", *WAYS)}
+    groups: dict[str, dict[str, Quality]] = {}
+    labels = np.array(data.labels)
     for number, step in enumerate(batches(data, concurrency, seed)):
         said = {way: learner.predict_and_learn(step) for way, learner in learners.items()}
         said[RAW] = step.confidence.T
@@ -144,98 +154,37 @@ def predictions(data: AcceptanceData, concurrency: int, seed: int) -> Seen:
             learner.forget(step.ended)
         if number < WARM_UP_STEPS:
             continue
-        position = np.arange(data.depth)[:, None]
-        known = (position <= step.accepted) & ~np.isnan(said[RAW])
-        parts["a"].append((position < step.accepted)[known])
-        parts["p"].append(np.broadcast_to(position, known.shape)[known])
-        parts["k"].append(np.broadcast_to(kind_of[step.record], known.shape)[known])
-        parts["t"].append(np.broadcast_to(step.temperature, known.shape)[known])
-        for way in WAYS:
-            parts[way].append(said[way][known])
-    whole = {name: np.concatenate(part) for name, part in parts.items()}
-    return Seen(
-        accepted=whole["a"],
-        position=whole["p"],
-        kind=whole["k"],
-        temperature=whole["t"],
-        kinds=kinds,
-        predicted={way: whole[way] for way in WAYS},
-    )
-
-
-def histogram(predicted: FloatArray, accepted: BoolArray) -> FloatArray:
-    """Return counts [BINS, 3] of drafts [N], as `policies.hazard_quality` reads them."""
-    counts = np.zeros((1, BINS, 3))
-    tally(predicted[None], np.ones(len(accepted), dtype=np.int64), accepted.astype(int), counts)
-    found: FloatArray = counts[0]
-    return found
-
-
-def quality(seen: Seen, chosen: BoolArray) -> dict[str, Any]:
-    """Number of drafts, share accepted, and AUC, ECE and loss of each way, of the drafts chosen."""
-    accepted = seen.accepted[chosen]
-    row: dict[str, Any] = {"drafts": len(accepted), "accepted": _rounded(accepted.mean())}
-    for way, predicted in seen.predicted.items():
-        counts = histogram(predicted[chosen], accepted)
-        figures = {"auc": auc(counts), "ece": calibration_error(counts)}
-        figures["loss"] = log_loss(predicted[chosen], accepted)
-        row[way] = {name: _rounded(value) for name, value in figures.items()}
-    return row
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(float(value), 4)
-
-
-def log_loss(predicted: FloatArray, accepted: BoolArray) -> float:
-    """Mean -log of the probability [N] given to what happened [N], held away from 0 and 1."""
-    held = np.clip(predicted, 1e-4, 1.0 - 1e-4)
-    return float(-np.log(np.where(accepted, held, 1.0 - held)).mean())
-
-
-def report(name: str, data: AcceptanceData, seen: Seen) -> dict[str, Any]:
-    """Quality over all drafts, by position, by kind of prompt and by temperature."""
-    every = np.ones(len(seen.accepted), dtype=np.bool_)
-    deepest = int(seen.position.max())
-    return {
-        "acceptance": name,
-        "source": data.source,
-        "all": quality(seen, every),
-        "position": {
-            str(each + 1): quality(seen, seen.position == each) for each in range(deepest + 1)
-        },
-        "kind": {label: quality(seen, seen.kind == each) for each, label in enumerate(seen.kinds)},
-        "temperature": {
-            f"{each:g}": quality(seen, seen.temperature == each)
-            for each in np.unique(seen.temperature).tolist()
-        },
+        of_each = labels[step.record], [f"T = {each:g}" for each in step.temperature]
+        for group in ["all", *np.unique(np.concatenate(of_each)).tolist()]:
+            rows = np.flatnonzero((group == "all") | (np.array(of_each) == group).any(axis=0))
+            qualities = groups.setdefault(group, {way: Quality(data.depth) for way in WAYS})
+            for way, quality in qualities.items():
+                shown = np.where(np.isnan(said[RAW]), np.nan, said[way])[:, rows]
+                quality.add(np.ascontiguousarray(shown), step.verified[rows], step.accepted[rows])
+    every = groups["all"]
+    found = {group: {way: q.figures() for way, q in some.items()} for group, some in groups.items()}
+    found |= {
+        f"position {at + 1}": {way: quality.figures(at) for way, quality in every.items()}
+        for at in range(data.depth)
     }
+    return {"acceptance": name, "source": data.source, "rows": found}
 
 
 def text(found: dict[str, Any]) -> str:
     """A table of one set of records."""
-    ways = [way for way in WAYS if way in found["all"]]
-    titles = "".join(f"{way + ' AUC':>16}{'ECE':>6}{'loss':>6}" for way in ways)
-    lines = [found["acceptance"], f"{'':12}{'drafts':>8}{'accepted':>9}{titles}"]
-    lines.append(_line("all", found["all"]))
-    lines += [_line(f"position {name}", row) for name, row in found["position"].items()]
-    lines += [_line(name, row) for name, row in found["kind"].items()]
-    if len(found["temperature"]) > 1:
-        lines += [_line(f"T = {name}", row) for name, row in found["temperature"].items()]
-    return "\n".join(lines)
-
-
-def _line(name: str, row: dict[str, Any]) -> str:
-    cells = "".join(
-        f"{_number(row[way]['auc']):>16}{_number(row[way]['ece']):>6}{_number(row[way]['loss']):>6}"
-        for way in WAYS
-        if way in row
-    )
-    return f"{name:12}{row['drafts']:8}{_number(row['accepted']):>9}{cells}"
+    heads = ["", "drafts", "accepted", *(f"{way}: AUC; ECE; loss" for way in WAYS)]
+    lines = []
+    for name, row in found["rows"].items():
+        cells = [
+            "; ".join(_number(row[way][each]) for each in ("auc", "ece", "loss")) for way in WAYS
+        ]
+        known = row[HISTORY]
+        lines.append([name, str(known["drafts"]), _number(known["accepted"]), *cells])
+    return f"{found['acceptance']}\n{markdown(heads, lines)}"
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}".replace("0.", ".", 1)
+    return "-" if value is None else f"{value:.3f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -261,21 +210,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.exit(1, f"error: {error}\n")
         if data.confidence is None:
             parser.exit(1, f"error: {', '.join(names)}: no confidence was recorded\n")
-        found.append(
-            report("+".join(names), data, predictions(data, given.concurrency, given.seed))
-        )
+        found.append(report("+".join(names), data, given.concurrency, given.seed))
         print(text(found[-1]), end="\n\n", flush=True)
     if given.results is not None:
         command = " ".join(["python", "benchmarks/confidence_quality.py", *sys.argv[1:]])
         about = {"command": command, "concurrency": given.concurrency, "seed": given.seed}
-        save(given.results, about, found)
-
-
-def save(folder: Path, about: dict[str, Any], found: list[dict[str, Any]]) -> None:
-    """Write the JSON file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    body = json.dumps({**about, "sets": found}, indent=1)
-    (folder / "confidence_quality.json").write_text(f"{body}\n")
+        given.results.mkdir(parents=True, exist_ok=True)
+        body = json.dumps({**about, "sets": found}, indent=1)
+        (given.results / "confidence_quality.json").write_text(f"{body}\n")
 
 
 if __name__ == "__main__":

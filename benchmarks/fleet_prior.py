@@ -28,13 +28,12 @@ from adaptive_spec.sim.line_file import LineFile
 
 from .judge.arms import Arm
 from .judge.cells import Cell, load_cells
-from .judge.clock import Noise
 from .judge.device import device
 from .judge.engines import VLLM, Engine, EngineKind
 from .judge.figures import markdown
 from .judge.processes import begin_anew
 from .judge.rows import COLD_STEPS, curve_of
-from .judge.run import NOISE_SEED, seeds_of
+from .judge.run import noise_of, seeds_of
 from .judge.start import environment, start
 from .judge.traffic import Traffic, jobs, serve
 
@@ -73,10 +72,10 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 def answer(engine: Engine, cell: Cell, traffic: Traffic, seed: int) -> list[tuple[int, float]]:
     """Serve a load with the arm in use; return tokens and seconds after every tenth step."""
     recorder = engine.recorder
-    recorder.noise = Noise(cell.noise, NOISE_SEED + seed)
+    recorder.noise = noise_of(cell, seed)
     serve(engine, traffic, jobs(traffic, cell.method, cell.kmax, seed))
     on = engine.priced(ARM, device(cell.device))
-    charge, noise = on.charge(cell.method), Noise(cell.noise, NOISE_SEED + seed)
+    charge, noise = on.charge(cell.method), noise_of(cell, seed)
     steps = recorder.pop_steps()
     return curve_of(steps, [noise.seconds(charge.seconds(work)) for work in steps])
 

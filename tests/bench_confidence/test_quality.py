@@ -5,7 +5,7 @@ import json
 import pytest
 
 from adaptive_spec.sim.acceptance.files import load_acceptance
-from benchmarks.confidence_quality import batches, main, predictions, report
+from benchmarks.confidence_quality import batches, main, report
 
 
 def test_every_step_of_every_record_runs_once_in_its_order():
@@ -28,7 +28,7 @@ def test_every_step_of_every_record_runs_once_in_its_order():
 def test_results_are_given_by_temperature(tmp_path):
     main(["--acceptance", "record:good_t0:json,record:good_t0.8:json", "--results", str(tmp_path)])
     saved = json.loads((tmp_path / "confidence_quality.json").read_text())
-    assert set(saved["sets"][0]["temperature"]) == {"0", "0.8"}
+    assert {"all", "T = 0", "T = 0.8", "position 6"} <= set(saved["sets"][0]["rows"])
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,6 @@ def test_results_are_given_by_temperature(tmp_path):
 def test_confidence_never_predicts_much_worse_than_history(record: str, least: float):
     """By log loss, as a share of history's; sampled drafts are those it tells least of."""
     data = load_acceptance([f"record:{record}"], drafter_list="", seed=0, kmax=6)
-    everything = report(record, data, predictions(data, 8, 0))["all"]
+    everything = report(record, data, 8, 0)["rows"]["all"]
     history = everything["history"]["loss"]
     assert everything["both"]["loss"] < (1.0 - least) * history

@@ -9,10 +9,16 @@ from adaptive_spec.sim.acceptance.confidence import with_confidence
 from adaptive_spec.sim.acceptance.hazard import generate, shipped_model
 from adaptive_spec.sim.acceptance.per_position import read_per_position
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz
-from benchmarks.confidence_quality import histogram
 
 from .conftest import GSM8K
 from .fake_records import data_of, shown_at
+
+
+def histogram(shown, accepted):
+    """Counts of drafts [N], as `policies.hazard_quality` reads them."""
+    counts = np.zeros((1, quality.BINS, 3))
+    quality.tally(shown[None], np.ones(len(shown), int), accepted.astype(int), counts)
+    return counts[0]
 
 
 @pytest.fixture(scope="module")
