@@ -8,7 +8,7 @@ its run is repeated.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -62,6 +62,24 @@ class LineFile(Generic[T]):
             os.fsync(file)
         finally:
             os.close(file)
+
+
+class KeyedFile(LineFile[T]):
+    """Results by a key; of several with one key the last counts.
+
+    Attributes:
+        found: what is there, and what was added.
+    """
+
+    def __init__(self, path: Path, kind: type[T], key: Callable[[T], Hashable]) -> None:
+        super().__init__(path, kind)
+        self._key = key
+        self.found = {key(result): result for result in self}
+
+    def add(self, result: T) -> None:
+        """Keep a result, as `append` does."""
+        self.append(result)
+        self.found[self._key(result)] = result
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from adaptive_spec.sim.line_file import LineFile, write_whole
+from adaptive_spec.sim.line_file import KeyedFile, write_whole
 
 from .device import Work
 
@@ -123,29 +124,23 @@ def by_size(steps: Iterable[Work], seconds: Iterable[float]) -> dict[str, tuple[
     }
 
 
-class RowFile(LineFile[Row]):
-    """Rows by their coordinates; the last one of a kind counts."""
+class RowFile(KeyedFile[Row]):
+    """Rows by their coordinates."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, Row)
-        self._rows = {row.identity: row for row in self}
-
-    def add(self, row: Row) -> None:
-        """Append a row."""
-        self._rows[row.identity] = row
-        self.append(row)
+        super().__init__(path, Row, attrgetter("identity"))
 
     @property
     def arms(self) -> list[str]:
         """All that were run."""
-        return sorted({row.arm for row in self._rows.values()})
+        return sorted({row.arm for row in self.found.values()})
 
     def get(self, cell: str, arm: str, seed: int, part: str = "") -> Row | None:
         """Return a row, if it is there."""
-        return self._rows.get((cell, arm, seed, part))
+        return self.found.get((cell, arm, seed, part))
 
     def write_sorted(self) -> None:
         """Write all rows anew, ordered by their coordinates."""
-        rows = sorted(self._rows.values(), key=lambda row: row.identity)
+        rows = sorted(self.found.values(), key=lambda row: row.identity)
         text = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         write_whole(self.path, text)

@@ -76,9 +76,9 @@ def run_sweep(
     digests = {task.key: task.digest for task in plan.tasks}
     with closing(Store(directory, fresh=fresh)) as store:
         finished = {
-            key: outcome
-            for key, outcome in store.finished.items()
-            if outcome.digest == digests.get(key)
+            outcome.key: outcome
+            for outcome in store.runs.found.values()
+            if outcome.digest == digests.get(outcome.key)
         }
         left = [task for task in plan.tasks if task.key not in finished]
         done = len(plan.tasks) - len(left)
@@ -88,7 +88,7 @@ def run_sweep(
             for outcome in outcomes:
                 done += 1
                 if outcome.error is None:
-                    store.add(outcome)
+                    store.runs.add(outcome)
                     finished[outcome.key] = outcome
                 else:
                     who = outcome.policy or "oracles"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from operator import attrgetter
 from pathlib import Path
 
 from adaptive_spec.errors import ConfigError
-from adaptive_spec.sim.line_file import LineFile
+from adaptive_spec.sim.line_file import KeyedFile
 from adaptive_spec.sim.sweep.input_files import RUNS
 from adaptive_spec.sim.sweep.task import Outcome
 
@@ -21,6 +22,9 @@ class Store:
     Args:
         directory: made if it is not there.
         fresh: drop what an earlier sweep has left in it.
+
+    Attributes:
+        runs: finished ones.
 
     Raises ConfigError if the directory can't be used or is in use.
     """
@@ -36,8 +40,7 @@ class Store:
             if fresh:
                 for name in (RUNS, RESULTS_JSON, RESULTS_CSV):
                     (directory / name).unlink(missing_ok=True)
-            self._runs = LineFile(directory / RUNS, Outcome)
-            self.finished = {outcome.key: outcome for outcome in self._runs}
+            self.runs = KeyedFile(directory / RUNS, Outcome, attrgetter("key"))
         except BlockingIOError as error:
             os.close(self._lock)
             raise ConfigError(
@@ -46,11 +49,6 @@ class Store:
         except BaseException:
             os.close(self._lock)
             raise
-
-    def add(self, outcome: Outcome) -> None:
-        """Keep a finished run. When this returns it is on the disk."""
-        self._runs.append(outcome)
-        self.finished[outcome.key] = outcome
 
     def close(self) -> None:
         """Let another process write here."""

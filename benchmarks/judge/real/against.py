@@ -153,12 +153,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     engine = SGLANG if given.sglang else V1_ASYNC if given.ahead else V1
     file = RunFile(out / "runs.jsonl")
     groups = [
-        Group(group.setup, [task for task in group.tasks if not file.keys.issuperset(task.keys)])
+        Group(
+            group.setup, [task for task in group.tasks if not file.found.keys() >= set(task.keys)]
+        )
         for group in wanted(str(given.models), engine)
     ]
     for run in work_off([group for group in groups if group.tasks], out, given.workers):
         file.add(run)
-    found = compare(list(file), given.models, engine)
+    found = compare(list(file.found.values()), given.models, engine)
     print(table(found))
     if given.results is not None:
         kept = published(given.results) if given.results.exists() else []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 
-from adaptive_spec.sim.line_file import LineFile
+from adaptive_spec.sim.line_file import KeyedFile
 
 from ..device import Work
 
@@ -49,15 +50,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     faults: int = 0
 
 
-class RunFile(LineFile[Run]):
-    """Runs in the order in which they ended."""
+class RunFile(KeyedFile[Run]):
+    """Runs by their coordinates."""
 
     def __init__(self, path: Path) -> None:
         """Raises DataError for a file of something else."""
-        super().__init__(path, Run)
-        self.keys = {run.key for run in self}
-
-    def add(self, run: Run) -> None:
-        """Keep a run."""
-        self.keys.add(run.key)
-        self.append(run)
+        super().__init__(path, Run, attrgetter("key"))
