@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 STAND_INS = (
-    (
-        r"\b(MY_)?TRACES?(/|\b)|\btraces/0-static\b|\bSOURCE\.\.\.|(?<= advise )traces?\b",
-        "recorded",
-    ),
+    (r"\b(MY_)?TRACES?(/|\b)|\btraces/0-static\b|(?<= advise )traces?\b", "recorded"),
     (r"(?<=^adaptive-spec advise )", "--tokens 200 --resamplings 2 "),
     (r"--tokens 60000\b", "--tokens 2000"),
     (r"(?<=^adaptive-spec replay\b)(?!.*--(tokens|load))", " --tokens 2000"),

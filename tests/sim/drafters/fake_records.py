@@ -1,41 +1,29 @@
 """Fake hardware and fake acceptance data for the drafters' tests."""
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import numpy as np
 
 from adaptive_spec.sim.acceptance.data import AcceptanceData, LookedUp
 from adaptive_spec.sim.hardware.profile_file import MeasuredDraft
+from tests.sim.acceptance.fake_records import data_of as acceptance
+from tests.sim.small_server import PlainHardware
 
 
-@dataclass
-class FakeHardware:
+class FakeHardware(PlainHardware):
     """An 8B-shaped target whose every cost is linear, so that prices can be told by hand."""
 
-    name: str = "made-up"
-    source: str = "made up"
-    memory_bytes: float = 80e9
-    weight_bytes: float = 16.06e9
-    kv_bytes_per_token: float = 131072.0
-    layers: int = 32
-    token_buckets: tuple[int, ...] = ()
-    outside_graph_seconds: float = 0.0
-    verify_per_context_token: float = 0.0
-    any_draft: float = 0.0
-    any_draft_per_request: float = 0.0
-    measured: dict[str, MeasuredDraft] = field(default_factory=dict)
-
-    def verify_seconds(
+    def __init__(
         self,
-        batch_size: int,
-        batch_tokens: int,
-        context_tokens: int,
-        prefill_tokens: int,
-        prefill_context_tokens: int,
-    ) -> float:
-        return 6e-3 + 2e-5 * (batch_tokens + prefill_tokens) + 4e-8 * context_tokens
+        weight_bytes: float = 16.06e9,
+        layers: int = 32,
+        measured: dict[str, MeasuredDraft] | None = None,
+    ) -> None:
+        super().__init__(fixed=6e-3)
+        self.weight_bytes, self.layers, self.measured = weight_bytes, layers, measured or {}
 
-    pass_with_overhead = verify_seconds
+    def pass_with_overhead(self, *sizes: int) -> float:
+        return self.verify_seconds(*sizes)
 
     def pass_seconds(self, share: float, batch_size: int, context_tokens: int) -> float:
         return share * self.verify_seconds(batch_size, batch_size, context_tokens, 0, 0)
@@ -62,18 +50,10 @@ def data_of(
     accepted: list[int], record: int, depth: int, label: str = "", name: str = "made up"
 ) -> AcceptanceData:
     """Records of equal length from accepted drafts by position; a look-up has the same right."""
-    offsets = np.arange(0, len(accepted) + 1, record)
-    records = len(offsets) - 1
-    return AcceptanceData(
-        name=name,
-        source="made up",
-        accepted=np.array(accepted, dtype=np.uint8),
-        lookup=LookedUp(np.array(accepted, dtype=np.uint8)),
-        offsets=offsets,
-        prompt_tokens=np.zeros(records, dtype=np.int64),
-        labels=(label,) * records,
-        depth=depth,
-    )
+    records = [accepted[at : at + record] for at in range(0, len(accepted), record)]
+    made = acceptance(*records, depth=depth, name=name)
+    lookup = LookedUp(np.array(accepted, dtype=np.uint8))
+    return replace(made, lookup=lookup, labels=(label,) * len(records))
 
 
 def accepted_by_tree(data: AcceptanceData, nodes: int) -> np.ndarray:
