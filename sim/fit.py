@@ -60,9 +60,7 @@ def read_steps(place: Path) -> tuple[RecordedSteps, list[StepOutcome]]:
         return load_recorded_npz(place)[0], []
     trace, rows, times = find_trace(place), RequestRows(most_rows=_MOST_ROWS), []
     for step in trace.steps():
-        for row, request in enumerate(step.requests):
-            if request >= 0:
-                rows.add(request, step, row)
+        rows.add(step)
         if step.seconds and step.batch_size and step.mode is not Mode.OFF_COLD:
             times.append(step.outcome(step.step, np.arange(len(step.ids))))
     steps = rows.steps(trace.name)
@@ -74,19 +72,17 @@ def read_steps(place: Path) -> tuple[RecordedSteps, list[StepOutcome]]:
 def joined(parts: Sequence[RecordedSteps]) -> RecordedSteps:
     """Return the steps of all parts, requests numbered on, confidence nan where unknown."""
     deepest = max(int(part.verified.max()) for part in parts)
-    confidence = np.full((sum(len(part.verified) for part in parts), deepest), np.nan, np.float32)
-    begin = 0
-    for part in parts:
+    shown = [np.full((len(part.verified), deepest), np.nan, np.float32) for part in parts]
+    for columns, part in zip(shown, parts, strict=True):
         if part.confidence is not None:
             own = part.confidence[:, :deepest]
-            confidence[begin : begin + len(own), : own.shape[1]] = own
-        begin += len(part.verified)
+            columns[:, : own.shape[1]] = own
     return RecordedSteps(
         verified=np.concatenate([part.verified for part in parts]),
         accepted=np.concatenate([part.accepted for part in parts]),
         emitted=np.concatenate([part.emitted for part in parts]),
         offsets=np.cumsum([0, *(n for part in parts for n in np.diff(part.offsets).tolist())]),
-        confidence=confidence,
+        confidence=np.concatenate(shown),
     )
 
 
@@ -97,10 +93,8 @@ def fit_hazards(
     lengths = np.diff(steps.offsets)
     aside = round(held_out * len(lengths))
     if len(lengths) < _FEWEST_REQUESTS or not 0 < aside < len(lengths):
-        raise DataError(
-            f"{source}: {len(lengths)} requests with {aside} held out; at least "
-            f"{_FEWEST_REQUESTS} are needed, and some on either side"
-        )
+        what = f"{len(lengths)} requests with {aside} held out"
+        raise DataError(f"{source}: {what}; {_FEWEST_REQUESTS} are needed, some on either side")
     left_out = np.zeros(len(lengths), dtype=np.bool_)
     left_out[np.random.default_rng(seed).permutation(len(lengths))[:aside]] = True
     test = np.repeat(left_out, lengths)
@@ -109,10 +103,8 @@ def fit_hazards(
     hits = at < steps.accepted
     counts = np.count_nonzero(seen & ~test, axis=1)
     if counts.sum() < _FEWEST_DRAFTS:
-        raise DataError(
-            f"{source}: {int(counts.sum())} drafts were observed in the requests to fit to; at "
-            f"least {_FEWEST_DRAFTS} are needed: record longer, with speculation on"
-        )
+        what = f"{int(counts.sum())} drafts were observed in the requests to fit to"
+        raise DataError(f"{source}: {what}, {_FEWEST_DRAFTS} are needed: record longer")
     if len(set(hits[seen & ~test].tolist())) < 2:
         raise DataError(f"{source}: every draft had the same outcome; there is nothing to fit")
     positions = max(int(np.count_nonzero(counts >= _FEWEST_AT_POSITION)), 1)

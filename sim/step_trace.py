@@ -265,14 +265,6 @@ def read_steps(source: Source) -> Iterator[RecordedStep]:
     return find_trace(source).steps()
 
 
-def read_request_steps(source: Source) -> Iterator[tuple[int, RecordedStep, int]]:
-    """Yield (request number, step, row of the request in it) of every request with an id."""
-    for step in read_steps(source):
-        for row, number in enumerate(step.requests):
-            if number >= 0:
-                yield number, step, row
-
-
 class TaskNames:
     """Task labels by number, of each process."""
 

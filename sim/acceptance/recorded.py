@@ -19,7 +19,7 @@ from adaptive_spec.errors import DataError
 from adaptive_spec.sim.acceptance.data import DEEPEST, AcceptanceData
 from adaptive_spec.sim.acceptance.imputation import RecordedSteps, impute
 from adaptive_spec.sim.acceptance.request_rows import RequestRows
-from adaptive_spec.sim.step_trace import find_trace, read_request_steps
+from adaptive_spec.sim.step_trace import find_trace
 from adaptive_spec.step import IntArray
 
 _MOST_BYTES = 1 << 31
@@ -45,8 +45,8 @@ def read_step_trace(
     Raises DataError naming file and row or step, and what is wrong.
     """
     trace, rows = find_trace(Path(path)), RequestRows()
-    for request, step, row in read_request_steps(trace):
-        rows.add(request, step, row)
+    for step in trace.steps():
+        rows.add(step)
     return _acceptance(rows, trace.name, depth, seed)
 
 

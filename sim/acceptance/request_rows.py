@@ -56,14 +56,20 @@ class RequestRows:
     _asked: int = 0
     """Drafts that the drafter was asked for before this step."""
 
-    def add(self, request: int, step: RecordedStep, row: int) -> None:
-        """Add a step of a request, numbered by first appearance."""
+    def add(self, step: RecordedStep) -> None:
+        """Add a step's rows of requests with an id."""
+        if all(request < 0 for request in step.requests):
+            return
         self._names.read(step)
-        if step is not self._step:
-            if step.capability is not None:
-                self._looks_up = not step.capability.off_pass
-            before, self._step = self._step, step
-            self._asked = 0 if before is None or before.process != step.process else before.depth
+        if step.capability is not None:
+            self._looks_up = not step.capability.off_pass
+        before, self._step = self._step, step
+        self._asked = 0 if before is None or before.process != step.process else before.depth
+        for row, request in enumerate(step.requests):
+            if request >= 0:
+                self._add(request, step, row)
+
+    def _add(self, request: int, step: RecordedStep, row: int) -> None:
         self.found = max(self.found, request + 1)
         emitted = step.emitted[row]
         if request % self.stride or not emitted:

@@ -75,9 +75,7 @@ class Summarizer:
         """Add a step."""
         self._observer.add(step)
         self._steps.add(step)
-        for row, number in enumerate(step.requests):
-            if number >= 0:
-                self._rows.add(number, step, row)
+        self._rows.add(step)
 
     def summary(self, name: str, *, seed: int) -> Summary:
         """Return the summary of the steps so far.

@@ -13,7 +13,7 @@ from adaptive_spec.sim.acceptance import request_rows
 from adaptive_spec.sim.acceptance.data import steps_of
 from adaptive_spec.sim.acceptance.imputation import MANY, UNKNOWN
 from adaptive_spec.sim.acceptance.recorded import read_recorded_npz, read_step_trace
-from adaptive_spec.sim.step_trace import read_request_steps
+from adaptive_spec.sim.step_trace import read_steps
 from adaptive_spec.step import Level
 from tests import steps as made
 from tests.refused import refused
@@ -146,8 +146,8 @@ def test_drafts_that_were_not_found_are_told_from_those_that_were_not_wanted(tmp
         row(6, 0, 0, 0),  # not asked
     )
     rows = request_rows.RequestRows()
-    for number, found, place in read_request_steps(tmp_path):
-        rows.add(number, found, place)
+    for found in read_steps(tmp_path):
+        rows.add(found)
     proposed = rows.steps("a test").proposed
     assert proposed.tolist() == [UNKNOWN, 0, 2, 2, MANY, UNKNOWN]
     data = read_step_trace(tmp_path, depth=3)
