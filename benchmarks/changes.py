@@ -177,27 +177,24 @@ def table(choice: PolicyChoice, seeds: range, quick: bool) -> list[dict[str, Any
     return rows
 
 
+PARTS = {part.__name__: part for part in (changes, wandering, cold, table)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--policy", default="goodput", metavar="POLICY", help="NAME or NAME:key=value,..."
     )
-    parser.add_argument("--parts", default="changes,wandering,cold,table", help="by comma")
+    parser.add_argument("--parts", default=",".join(PARTS), help="by comma")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="fewer worlds and batch sizes")
     arguments = parser.parse_args()
-    known = {
-        "changes": changes,
-        "wandering": wandering,
-        "cold": cold,
-        "table": table,
-    }
     choice = parse_policy(arguments.policy)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     for part in arguments.parts.split(","):
         began = time.perf_counter()
-        rows = known[part](choice, seeds, arguments.quick)
+        rows = PARTS[part](choice, seeds, arguments.quick)
         print(f"\n{part}: {time.perf_counter() - began:.0f} s")
         show(rows)
 

@@ -48,9 +48,6 @@ CELLS = (
     "l40s-8b eagle llama:both 64",
     "a100-8b eagle hazard:0.9+hazard:0.2 64",
     "h100-8b ngram llama:code 1",
-    "h100-moe eagle llama:both 1",
-    "a100-8b eagle llama:both 1",
-    "h100-moe eagle llama:both 64",
 )
 """Not those that the merge was made on, but for the first."""
 OTHER = "hazard:0.3"

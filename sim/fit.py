@@ -1,8 +1,6 @@
 """Fit of the `regression` policy's model file to recorded steps (`adaptive-spec fit`).
 
-scikit-learn is imported only when something is fitted: what runs in a server reads the exported
-numbers (`adaptive_spec.policies.regression`). Steps S of requests R lie end to end, as in
-`RecordedSteps`; x [S] and y [P, S] are the features of that policy.
+Steps S of requests R lie end to end, as in `RecordedSteps`; x [S] and y [P, S] are the policy's.
 """
 
 from __future__ import annotations
@@ -124,8 +122,8 @@ def fit_hazards(
         found = {"ece": calibration_error(counts.sum(axis=0)), "auc": auc(counts.sum(axis=0))}
         return {key: value and round(value, 4) for key, value in found.items()}
 
-    calibration: dict[str, Any] = {"requests": len(lengths) - aside, "held_out": aside}
     chosen = seen & test if live is None else shown & test
+    calibration: dict[str, Any] = {"requests": len(lengths) - aside, "held_out": aside}
     calibration |= {"drafts": int(chosen.sum()), "without_confidence": quality(head, chosen)}
     if live is not None:
         calibration["with_confidence"] = quality(live, chosen)

@@ -49,39 +49,29 @@ class Cell(msgspec.Struct, frozen=True):
     scenario: Scenario
 
 
-class Files:
-    """Resolver of the configuration's texts to files that can be opened from anywhere.
+def resolve(text: str, folder: Path) -> str:
+    """An absolute path if a text of the configuration names a file, otherwise the text as it is.
 
-    Args:
-        folder: what relative paths start from: that of the configuration.
+    Options may follow a load's file: ``FILE@rate=2``. Relative paths start from the folder.
+
+    Raises DataError if it needs the data folder and there is none.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def resolve(self, text: str) -> str:
-        """An absolute path if the text names a file or folder, otherwise the text as it is.
-
-        Options may follow a load's file: ``FILE@rate=2``.
-
-        Raises DataError if it needs the data folder and there is none.
-        """
-        if DATA in text:
-            text = text.replace(DATA, str(data_folder().resolve()))
-        found = existing_path(text, self._folder)
-        # Other texts are names, or errors that their reader reports.
-        return text if found is None else str(found[0].resolve()) + found[1]
+    if DATA in text:
+        text = text.replace(DATA, str(data_folder().resolve()))
+    found = existing_path(text, folder)
+    # Other texts are names, or errors that their reader reports.
+    return text if found is None else str(found[0].resolve()) + found[1]
 
 
-def plan_cells(config: SweepConfig, files: Files) -> tuple[Cell, ...]:
+def plan_cells(config: SweepConfig, folder: Path) -> tuple[Cell, ...]:
     """All cells, in the order of the axes, seeds innermost.
 
     Raises DataError if ``${data}`` is used and there is no data folder.
     """
-    return tuple(_cells(config, files))
+    return tuple(_cells(config, folder))
 
 
-def _cells(config: SweepConfig, files: Files) -> Iterator[Cell]:
+def _cells(config: SweepConfig, folder: Path) -> Iterator[Cell]:
     axes = product(
         config.acceptance_sets().items(),
         config.drafters,
@@ -97,14 +87,14 @@ def _cells(config: SweepConfig, files: Files) -> Iterator[Cell]:
         signal = acceptance.confidence
         for seed in config.seed_list():
             scenario = Scenario(
-                load=files.resolve(load.load),
-                acceptance=tuple(files.resolve(file) for file in acceptance.files),
+                load=resolve(load.load, folder),
+                acceptance=tuple(resolve(file, folder) for file in acceptance.files),
                 phases=tuple(
-                    Phase(at=each.at, files=tuple(files.resolve(file) for file in each.files))
+                    Phase(at=each.at, files=tuple(resolve(file, folder) for file in each.files))
                     for each in acceptance.phases
                 ),
                 drafter=drafter,
-                hardware=files.resolve(hardware),
+                hardware=resolve(hardware, folder),
                 engine=engine,
                 seed=seed,
                 tokens=load.tokens or config.tokens,

@@ -12,7 +12,7 @@ import msgspec
 
 from adaptive_spec import __version__
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.sweep.cells import Cell, Files, check_cells, plan_cells, policy_texts
+from adaptive_spec.sim.sweep.cells import Cell, check_cells, plan_cells, policy_texts
 from adaptive_spec.sim.sweep.config import SweepConfig, load_sweep_config
 from adaptive_spec.sim.sweep.input_files import digest_of
 from adaptive_spec.sim.sweep.process_pool import Work, run_in_processes
@@ -46,7 +46,7 @@ def plan_sweep(file: Path) -> Plan:
     Raises ConfigError, DataError or PolicyError.
     """
     config = load_sweep_config(file)
-    cells = plan_cells(config, Files(file.resolve().parent))
+    cells = plan_cells(config, file.resolve().parent)
     check_cells(config, cells, file)
     return Plan(config, file.parent, cells, _tasks(config, cells, file.parent))
 

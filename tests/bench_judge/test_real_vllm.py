@@ -1,15 +1,13 @@
 """A real vLLM on the clock of a modelled H100: what a script cannot show."""
 
 import importlib.util
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from benchmarks.bench_pair.build import build
 from benchmarks.judge.device import DEVICES
 from benchmarks.judge.real.processes import Group, work_off
-from benchmarks.judge.real.runs import Run, RunFile, RunKey
+from benchmarks.judge.real.runs import Run, RunKey
 from benchmarks.judge.real.traffic import Load
 from benchmarks.judge.real.worker import Task
 from benchmarks.judge.setup import V1_ASYNC, Setup
@@ -89,12 +87,3 @@ def test_passes_are_charged_as_they_ran(runs: Runs) -> None:
 
 def test_nothing_of_ours_failed(runs: Runs) -> None:
     assert {run.faults for run in runs.values()} == {0}
-
-
-def test_a_run_file_goes_on_after_a_kill(runs: Runs, tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    file = RunFile(path)
-    whole, cut = list(runs.values())[:2]
-    file.add(whole)
-    path.write_bytes(path.read_bytes() + msgspec.json.encode(cut)[:50])
-    assert set(RunFile(path).found) == {whole.key}

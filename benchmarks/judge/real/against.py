@@ -16,8 +16,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
+from adaptive_spec.sim.line_file import KeyedFile
 from benchmarks.bench_pair.build import build
 
 from ..arms import GOODPUT, parse_arm
@@ -31,7 +33,7 @@ from ..traffic import Job, Piece, Traffic
 from ..traffic import serve as serve_scripted
 from .comparison import Comparison, publish, published, table
 from .processes import Group, work_off
-from .runs import Run, RunFile, RunKey
+from .runs import Run, RunKey
 from .texts import acceptance
 from .traffic import Load
 from .worker import Task
@@ -151,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out.mkdir(parents=True, exist_ok=True)
     build(given.models, ("target", "draft", "draft_poor"))
     engine = SGLANG if given.sglang else V1_ASYNC if given.ahead else V1
-    file = RunFile(out / "runs.jsonl")
+    file = KeyedFile(out / "runs.jsonl", Run, attrgetter("key"))
     groups = [
         Group(
             group.setup, [task for task in group.tasks if not file.found.keys() >= set(task.keys)]

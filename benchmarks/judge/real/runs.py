@@ -1,13 +1,8 @@
-"""One run of an engine, and the file that every run is appended to."""
+"""One run of an engine."""
 
 from __future__ import annotations
 
-from operator import attrgetter
-from pathlib import Path
-
 import msgspec
-
-from adaptive_spec.sim.line_file import KeyedFile
 
 from ..device import Work
 
@@ -48,11 +43,3 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     texts: list[tuple[list[int], list[int]]] = []
     modes: dict[str, int] = {}
     faults: int = 0
-
-
-class RunFile(KeyedFile[Run]):
-    """Runs by their coordinates."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises DataError for a file of something else."""
-        super().__init__(path, Run, attrgetter("key"))

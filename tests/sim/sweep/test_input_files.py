@@ -8,7 +8,7 @@ import pytest
 
 from adaptive_spec.sim.commands.sweep import _warn_of_mismatches
 from adaptive_spec.sim.policy_choice import parse_policy
-from adaptive_spec.sim.sweep.cells import Files, plan_cells, policy_texts
+from adaptive_spec.sim.sweep.cells import plan_cells, policy_texts
 from adaptive_spec.sim.sweep.config import load_sweep_config
 from adaptive_spec.sim.sweep.input_files import digest_of
 from adaptive_spec.sim.sweep.run import plan_sweep
@@ -20,7 +20,7 @@ ARRIVALS = "arrival_s,input_tokens,output_tokens\n0.0,10,5\n0.1,10,5\n"
 def digest(config: Path) -> list[str]:
     """Digests of all scenarios and policies, which nobody need be able to run."""
     loaded = load_sweep_config(config)
-    cells = plan_cells(loaded, Files(config.parent))
+    cells = plan_cells(loaded, config.parent)
     texts = policy_texts(loaded, cells, config.parent)
     choices = [digest_of(parse_policy(text).options) for _, _, text in texts]
     return [digest_of(cell.scenario) for cell in cells] + choices
