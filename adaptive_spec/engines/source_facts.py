@@ -280,7 +280,7 @@ def _last_part(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-@functools.lru_cache(maxsize=32)
+@functools.cache
 def _parse(file: Path, modified: float) -> ast.Module:
     return ast.parse(file.read_bytes(), str(file))
 

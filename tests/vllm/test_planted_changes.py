@@ -1,7 +1,6 @@
 """A change planted in a copy of vLLM's source takes exactly the feature that needs it."""
 
-import re
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from adaptive_spec.adapters.vllm import facts, worker_facts
 from adaptive_spec.adapters.vllm.capability import detect
 from adaptive_spec.adapters.vllm.facts import SOURCE
 from adaptive_spec.engines.source_check import EngineSource
-from adaptive_spec.engines.source_facts import Absent, AnyOf, Order
+from tests.planted_tree import PlantedTree
 
 pytestmark = pytest.mark.engine
 
@@ -75,42 +74,31 @@ CHANGES = {
 }
 
 
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> PlantedTree:
+    return PlantedTree(SOURCE, tmp_path_factory.mktemp("planted") / "vllm")
+
+
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """The installed vLLM's files that facts are about."""
-    installed, copy = SOURCE.installed_folder(), tmp_path / "vllm"
-    assert installed is not None
-    for some in facts.FACTS.values():
-        for one in some:
-            for fact in one.facts if isinstance(one, AnyOf) else (one,):
-                for file in (fact.file,) if isinstance(fact, Order | Absent) else fact.files:
-                    if (installed / file).exists():
-                        (copy / file).parent.mkdir(parents=True, exist_ok=True)
-                        shutil.copy(installed / file, copy / file)
-    return copy
-
-
-def plant(tree: Path, change: Change) -> None:
-    file = tree / change.file
-    text, count = re.subn(change.pattern, change.replacement, file.read_text())
-    assert count, "nothing was planted"
-    file.write_text(text)
+def tree(copy: PlantedTree, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlantedTree]:
+    yield from copy.used(monkeypatch)
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_takes_exactly_the_feature_that_needs_it(tree: Path, name: str) -> None:
-    before = set(SOURCE.require([facts.BASE], tree).missing)
-    plant(tree, CHANGES[name])
-    assert set(SOURCE.require([facts.BASE], tree).missing) - before == {CHANGES[name].lost}
+def test_a_change_takes_exactly_the_feature_that_needs_it(tree: PlantedTree, name: str) -> None:
+    before = set(SOURCE.require([facts.BASE], tree.folder).missing)
+    lost, *change = CHANGES[name]
+    tree.plant(*change)
+    assert set(SOURCE.require([facts.BASE], tree.folder).missing) - before == {lost}
 
 
-def test_one_of_two_calls_is_enough_to_reach_every_engine(tree: Path) -> None:
-    plant(tree, Change("", "v1/engine/core_client.py", "call_utility_all_async", "call_others"))
-    assert facts.SWITCH not in SOURCE.require([facts.BASE], tree).missing
+def test_one_of_two_calls_is_enough_to_reach_every_engine(tree: PlantedTree) -> None:
+    tree.plant("v1/engine/core_client.py", "call_utility_all_async", "call_others")
+    assert facts.SWITCH not in SOURCE.require([facts.BASE], tree.folder).missing
 
 
 def test_what_is_lost_is_lost_in_the_capability_and_said(
-    tree: Path, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    tree: PlantedTree, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from engines import prepare_environment, speculative_config
 
@@ -130,8 +118,8 @@ def test_what_is_lost_is_lost_in_the_capability_and_said(
         return msgspec.structs.asdict(found.capability), " ".join(found.notes)
 
     whole, _ = capability()
-    plant(tree, CHANGES["renamed parameter of the worker"])
-    monkeypatch.setattr(EngineSource, "installed_folder", lambda _: tree)
+    tree.plant(*CHANGES["renamed parameter of the worker"][1:])
+    monkeypatch.setattr(EngineSource, "installed_folder", lambda _: tree.folder)
     lowered, notes = capability()
     assert {key for key in whole if whole[key] != lowered[key]} == {"cold_off"}
     assert f"this vLLM lacks {facts.COLD} (GPUModelRunner.propose_draft_token_ids" in notes

@@ -22,6 +22,7 @@ def jobs() -> list[Job]:
     ]
 
 
+@pytest.mark.long  # tests/core/controller has the guard in every run
 def test_there_are_fewer_preemptions_than_with_static_k(shelf: Any) -> None:
     engine = shelf.get(
         "ngram",

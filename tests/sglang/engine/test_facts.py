@@ -5,7 +5,7 @@
 
 import importlib.metadata
 import re
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ from adaptive_spec.adapters.sglang import facts
 from adaptive_spec.adapters.sglang.facts import SOURCE
 from adaptive_spec.adapters.sglang.rules import RULES
 from adaptive_spec.adapters.sglang.versions import VERSIONS
-from adaptive_spec.engines.source_facts import AnyOf, Order
 from adaptive_spec.errors import UnsupportedEngineError
+from tests.planted_tree import PlantedTree
 from tests.refused import refused
 
 pytestmark = [pytest.mark.engine, pytest.mark.every_version]
@@ -48,30 +48,21 @@ def test_the_installed_version_is_one_that_was_executed() -> None:
     assert VERSIONS.was_executed(version)
 
 
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> PlantedTree:
+    return PlantedTree(SOURCE, tmp_path_factory.mktemp("planted") / "sglang")
+
+
 @pytest.fixture
-def copy(installed: Path, tmp_path: Path) -> Path:
-    """A copy of the files that the facts name."""
-    folder = tmp_path / "sglang"
-    for fact in (fact for some in facts.FACTS.values() for fact in some):
-        assert not isinstance(fact, AnyOf)
-        for name in (fact.file,) if isinstance(fact, Order) else fact.files:
-            if (installed / name).exists():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(installed / name, folder / name)
-    return folder
+def tree(copy: PlantedTree, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlantedTree]:
+    yield from copy.used(monkeypatch)
 
 
-def plant(file: Path, old: str, new: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
-
-
-def test_a_moved_symbol_of_the_base_is_named(copy: Path) -> None:
-    assert SOURCE.require([facts.BASE], copy).missing == {}
-    plant(copy / "srt/managers/scheduler.py", "def run_batch(", "def run_a_batch(")
+def test_a_moved_symbol_of_the_base_is_named(tree: PlantedTree) -> None:
+    assert SOURCE.require([facts.BASE], tree.folder).missing == {}
+    tree.plant("srt/managers/scheduler.py", r"def run_batch\(", "def run_a_batch(")
     with refused(UnsupportedEngineError, match=r"Scheduler\.run_batch"):
-        SOURCE.require([facts.BASE], copy)
+        SOURCE.require([facts.BASE], tree.folder)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +81,7 @@ def test_a_moved_symbol_of_the_base_is_named(copy: Path) -> None:
     ],
 )
 def test_a_changed_symbol_takes_away_the_feature_that_needs_it(
-    copy: Path, feature: str, file: str, old: str, new: str
+    tree: PlantedTree, feature: str, file: str, old: str, new: str
 ) -> None:
-    for path in copy.rglob("*.py") if file == "*" else (copy / "srt" / file,):
-        if old in path.read_text(encoding="utf-8"):
-            plant(path, old, new)
-    assert set(SOURCE.require([facts.BASE], copy).missing) == {feature}
+    tree.plant(file if file == "*" else f"srt/{file}", re.escape(old), new)
+    assert set(SOURCE.require([facts.BASE], tree.folder).missing) == {feature}
