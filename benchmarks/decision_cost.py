@@ -32,9 +32,9 @@ def work() -> None:
         policy, batch, confidence = json.loads(line)
         scenario = Scenario(
             load=f"closed:{batch}",
-            acceptance=("record:good_t0.8",),
-            hide_confidence=not confidence,
-            drafter="draft_model",
+            acceptance=("model:good",),
+            confidence_auc=0.85 if confidence else None,
+            drafter="eagle",
             hardware="h100-llama-8b",
             engine=EngineOptions(max_draft_tokens=6),
             tokens=3 * batch * (STEPS + WARM_UP),

@@ -207,8 +207,9 @@ class Engine:
         """One engine step."""
         if self.now >= self.accepted.next_change:
             self.accepted.reach(self.now)
+        context = self._context()
         began = time.perf_counter()
-        plan = self.controller.plan(self._context())
+        plan = self.controller.plan(context)
         decision = time.perf_counter() - began
         verify = self.kv_blocks.reserve(plan.verify)
         batch, batch_size = self.batch, self.batch.size
