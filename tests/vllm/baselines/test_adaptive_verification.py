@@ -96,6 +96,20 @@ def test_a_slope_that_would_turn_negative_is_not_taken_over(tmp_path: Path) -> N
         assert ours["intercept"] == pytest.approx(theirs["intercept"], abs=1e-4)
 
 
+def test_the_cost_tables_are_vllms(upstream: Any) -> None:
+    random = np.random.default_rng(2)
+    for _ in range(100):
+        count = int(random.integers(2, 8))
+        sizes = np.sort(random.permutation(300)[:count] + 1).tolist()
+        costs = (np.arange(count) + random.normal(0, 2, count) + 5).tolist()
+        limit = int(random.choice([0, sizes[0], sizes[count // 2], sizes[-1]]))
+        curve = list(zip(sizes, costs, strict=True))
+        draft, verify = upstream.build_cost_tables_from_curves(curve, curve, 400, 500, limit)
+        ours = CostCurve(sizes, costs, limit)
+        assert np.maximum(ours.at(np.arange(401)), 0.0).tolist() == draft.tolist()
+        assert np.maximum(ours.at(np.arange(501)), 1e-6).tolist() == verify.tolist()
+
+
 class _Recorded:
     """vLLM's manager with given tables, without the GPU that its constructor needs."""
 
