@@ -45,7 +45,7 @@ bench:
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.judge --processes 2 \
 		--results benchmarks/results/judge.json
 	@$(ADAPTIVE_SPEC_VENVS)/vllm/bin/python -m benchmarks.judge --processes 2 \
-		--groups later --arms none,k1,k2,k3,k5,k7,goodput --results benchmarks/results/judge.json
+		--groups later --arms none,k1,k2,k3,k5,k7,table-constant,sglang-tiers,goodput --results benchmarks/results/judge.json
 	@$(ADAPTIVE_SPEC_VENVS)/sglang/bin/python -m benchmarks.judge --processes 2 \
 		--groups "later: SGLang" --results benchmarks/results/judge.json
 	@$(ADAPTIVE_SPEC_VENVS)/dev/bin/python scripts/generated_docs.py
