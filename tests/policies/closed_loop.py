@@ -161,6 +161,7 @@ def plain_steps(
     first: int = 0,
     token: float = 2e-4,
     draft_pass: float = 1e-3,
+    prompt_token: float = 1e-5,
     slow: float = 1.0,
     **changes: Any,
 ) -> Iterator[tuple[StepContext, SpecPlan]]:
@@ -185,7 +186,7 @@ def plain_steps(
         if plan.mode is Mode.OFF_COLD:
             depth = passes = 0
         seconds = slow * (0.02 + token * int(plan.verify.sum()) + draft_pass * passes)
-        seconds += 1e-5 * context.prefill_tokens
+        seconds += prompt_token * context.prefill_tokens
         now += seconds
         outcome = made.outcome(
             context, plan.verify, accepted, draft_depth=depth, seconds=seconds, now=now

@@ -253,7 +253,9 @@ def test_the_time_of_prompts_is_no_loss_of_the_drafter() -> None:
     drive(policy, 100, capability=engine, hazard=0.9)
     lost = policy.switch.lost
     assert lost < 0.0
-    drive(policy, 20, capability=engine, hazard=0.9, first=100, prefill_tokens=2000)
+    drive(
+        policy, 20, capability=engine, hazard=0.9, first=100, prefill_tokens=2000, prompt_token=1e-4
+    )
     assert policy.switch.lost < lost + 0.1
 
 
