@@ -109,6 +109,7 @@ def test_k_is_0_where_no_draft_pays(concurrency: int, machine: Any) -> None:
     assert reached.off_fraction > 0.9
 
 
+@pytest.mark.slow
 def test_few_steps_measure_at_a_constant_load() -> None:
     """After 1,000 steps 0 to 3.4 % of 18 runs measure, 0.8 % in the mean; 6 % here at 16."""
     shares = []
@@ -139,6 +140,7 @@ def test_tokens_and_seconds_of_a_planned_step_are_predicted() -> None:
 # ------------------------------------------------------------------ contract
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract_as_a_third_party_would_check_it() -> None:
     report = check_policy(lambda seed: goodput(seed))
     assert not report.exempt
@@ -371,6 +373,7 @@ def test_at_the_return_of_the_drafter_acceptance_is_open_again() -> None:
         (Level.VERIFY, True),
     ],
 )
+@pytest.mark.slow
 def test_drafts_that_pay_again_are_seen_though_none_was_planned(
     level: Level, cold_off: bool
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_kernel_keeps_its_name_and_docstring() -> None:
     assert (negate.__name__, negate.__doc__) == ("negate", "Negate in place.")
 
 
+@pytest.mark.slow
 def test_declaring_does_not_import_numba_and_the_first_call_compiles_all_that_is_called() -> None:
     script = """
 import sys
@@ -103,6 +104,7 @@ def test_what_cannot_be_compiled_is_one_line_and_is_not_tried_again(
 # ------------------------------------------------------------------- in a server
 
 
+@pytest.mark.slow
 def test_a_server_compiles_before_it_serves_and_before_it_switches() -> None:
     script = """
 from adaptive_spec import Capability, Config, Controller, Level
@@ -207,6 +209,7 @@ def test_a_function_is_compiled_once_and_then_read_from_disk() -> None:
 
 
 @pytest.mark.usefixtures("_cache")
+@pytest.mark.slow
 def test_a_changed_constant_of_what_is_called_is_compiled_anew(tmp_path: Path) -> None:
     (tmp_path / "outer.py").write_text(
         "from adaptive_spec.policies.kernels import kernel\nfrom inner import scaled\n"

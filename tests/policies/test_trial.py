@@ -254,6 +254,7 @@ def test_a_trial_is_worth_less_where_what_it_tells_fades() -> None:
     assert most_worth(*given, still, *drifting) == -1
 
 
+@pytest.mark.slow
 def test_where_step_times_jump_again_and_again_few_steps_measure() -> None:
     """A neighbour takes a third of the device in every other 400 steps, beside 10 % of noise.
 

@@ -9,6 +9,8 @@ from adaptive_spec.audit.auditor import ERROR
 from adaptive_spec.config import Audit
 from tests.core.audit.modelled import LENGTH, Server
 
+pytestmark = pytest.mark.slow
+
 GAIN = 0.08
 STEADY: Any = {"gain": lambda *_: GAIN}
 

@@ -9,6 +9,8 @@ from adaptive_spec.audit.guard import TOLERANCE, Guard
 from adaptive_spec.config import Audit
 from tests.core.audit.modelled import Server
 
+pytestmark = pytest.mark.slow
+
 SHARE = Audit(share=0.25, guard=True)
 FRAME = 4 * BLOCK_STEPS
 

@@ -17,6 +17,8 @@ from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from tests import steps
 from tests.core.controller.answers import PATIENT
 
+pytestmark = pytest.mark.slow
+
 KMAX = 4
 OWN, PLANNED = 3, 1
 FRAME = 4 * BLOCK_STEPS

@@ -178,6 +178,7 @@ def test_shadow_runs_the_engines_k_and_records_what_was_wanted(tmp_path: Path) -
     assert record["k"] == [3, 2, 0]
 
 
+@pytest.mark.slow
 def test_shadow_runs_another_k_in_the_stated_share_of_steps(tmp_path: Path) -> None:
     folder = Trace(directory=str(tmp_path))
     shadow = controller(plan, mode="shadow", shadow_share=0.25, trace=folder)
@@ -392,6 +393,7 @@ LIVE, BATCH, KMAX = 100_000, 250, 6
 MOST_BYTES = 100e6
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_live_requests_hold_less_than_100_mb() -> None:
     """With confidence, labels, targets and look-ups, so that every array per request is in use."""
     capability = Capability(max_draft_tokens=KMAX, level=Level.FULL)

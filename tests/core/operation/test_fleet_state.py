@@ -383,6 +383,7 @@ def write_for_ever(folder: Path, name: str, told: int) -> None:
         os.write(told, b"x")
 
 
+@pytest.mark.slow
 def test_writers_that_are_killed_leave_whole_objects(tmp_path: Path) -> None:
     """16 at a time, killed at random in 200 writes; no object is torn, none is lost."""
     draw, store = random.Random(5), open_store(str(tmp_path))

@@ -289,6 +289,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_while_writing_and_started_again(tmp_path: Path) -> None:
     for _ in range(2):
         with subprocess.Popen(

@@ -45,6 +45,7 @@ class Traffic:
             self.served += BATCH
 
 
+@pytest.mark.slow
 def test_ordinary_requests_are_called_stuck_once_in_ten_thousand() -> None:
     traffic = Traffic()
     traffic.serve(40_000)

@@ -167,6 +167,7 @@ class Text:
         return np.array([plan.mode for plan in self.plans[-steps:]])
 
 
+@pytest.mark.slow
 def test_a_drafter_that_gains_over_nothing_and_not_over_copies_stops() -> None:
     """Its drafts are accepted half the time, and copies nearly always."""
     cold = Text(1.0).run(1500)[-500:] == Mode.OFF_COLD
@@ -175,6 +176,7 @@ def test_a_drafter_that_gains_over_nothing_and_not_over_copies_stops() -> None:
     assert not (Text(0.5, hazard=0.8).run(1500)[-500:] == Mode.OFF_COLD).any()
 
 
+@pytest.mark.slow
 def test_copied_drafts_are_verified_while_the_drafter_rests() -> None:
     text = Text(1.0)
     text.run(1500)
@@ -184,6 +186,7 @@ def test_copied_drafts_are_verified_while_the_drafter_rests() -> None:
     assert all(each.predicted_tokens > 3.0 * BATCH for each in resting)
 
 
+@pytest.mark.slow
 def test_the_drafter_comes_back_where_copies_fade() -> None:
     text = Text(1.0)
     text.run(1500)
