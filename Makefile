@@ -4,7 +4,7 @@
 # make test-trtllm the TensorRT-LLM that TRTLLM_PYTHON has, GPU or not: doctor, then its own loop
 # make test-long   tests of more than two minutes each
 # make demo-quick  a real model's chats on this CPU, K following the load; four minutes once set up
-# make bench       real schedulers on recorded traffic, docs/measured.md; 13 minutes of CPU time
+# make bench       real schedulers on recorded traffic, docs/measured.md; 22 minutes of CPU time
 # make bench-quick the gate of a change: 9 cells against the last committed run; a minute
 # make gpu         measure on a GPU, 11 minutes; makes an environment with vLLM from PyPI
 # make lock        resolve requirements/*.in anew
