@@ -1,4 +1,4 @@
-"""How long the stages of the demo take."""
+"""Times of the demo's stages."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -112,20 +113,20 @@ class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No options."""
 
 
-class StepOracle(StatelessPolicy):
+class StepOracle(StatelessPolicy, ABC):
     """A policy that plans each step with the true acceptance and step times."""
 
     name: ClassVar[str]
     Options: ClassVar[type[msgspec.Struct]] = _Nothing
     step_time: StepTime
 
+    @abstractmethod
     def here(self, context: StepContext) -> tuple[IntArray, IntArray, BoolArray | None]:
         """Return drafts that are right and drafts there are [B], and which are copied."""
-        raise NotImplementedError
 
+    @abstractmethod
     def there(self, context: StepContext, accepted: IntArray) -> tuple[IntArray, IntArray]:
         """Return drafts that are right where this step will end, and how many may be made."""
-        raise NotImplementedError
 
     def plan(self, context: StepContext) -> SpecPlan:
         """K_i from what is accepted here, D from what is accepted where this step will end."""

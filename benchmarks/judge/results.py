@@ -67,7 +67,10 @@ class CellFigures(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.static, key=lambda arm: mean(self.arms[arm].scores), default="")
 
     def beside(self, before: CellFigures) -> CellFigures:
-        """Return the figures of an earlier run whose arms that ran again are these."""
+        """Return the figures of an earlier run whose arms that ran again are these.
+
+        Ratios of a cold start are over the fixed K that this run has rows of.
+        """
         arms = sorted({**before.arms, **self.arms}.items())
         return msgspec.structs.replace(self, arms=dict(arms))
 

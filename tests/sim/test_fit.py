@@ -65,7 +65,7 @@ def recorded(
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a simulated server records under a policy that varies K."""
+    """Record the trace of a simulated server whose policy varies K."""
     folder = tmp_path_factory.mktemp("trace")
     scenario = Scenario(
         load="closed:8",

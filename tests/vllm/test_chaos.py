@@ -30,7 +30,7 @@ pytestmark = pytest.mark.http
 
 SECONDS, WARM_UP_SECONDS, CLIENTS, TOKENS = 300.0, 60.0, 8, 48
 ENOUGH = {"compared": 60, "left": 4, "read": 4, "switched": 6}
-"""What the short test waits for."""
+"""Counts at which the short test ends."""
 PATH = "/v1/adaptive_spec"
 TEXTS = prompts(16, 41)
 HINTS: tuple[dict[str, Any], ...] = (

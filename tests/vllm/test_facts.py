@@ -1,4 +1,4 @@
-"""What each version of vLLM lacks, by its source; of one that is not installed, by its wheel's."""
+"""Features that each version of vLLM lacks are read from its source, installed or in a wheel."""
 
 import os
 
