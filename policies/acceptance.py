@@ -33,7 +33,7 @@ from adaptive_spec.policies.gaussian import (
     inform,
     saved_gaussian,
 )
-from adaptive_spec.policies.kernels import INTS, kernel
+from adaptive_spec.policies.kernels import Kernel, Limits, Matrix, Vector
 from adaptive_spec.policies.labels import Labels
 from adaptive_spec.step import FloatArray, IntArray
 
@@ -59,23 +59,20 @@ _MACKAY = math.pi / 8.0
 _NOTHING: FloatArray = np.zeros((0, 0))
 
 
-@kernel(
-    "float64[:, ::1](float64[::1], float64, float64, float64[::1], float64[:, ::1],"
-    f" float64[:, ::1], {INTS}, {INTS}, {INTS}, float64[:, ::1], float64[:, ::1])"
-)
+@Kernel
 def learn_outcomes(
-    b: FloatArray,
+    b: Vector,
     weight: float,
     flat: float,
-    variances: FloatArray,
-    effects: FloatArray,
-    left: FloatArray,
-    slots: IntArray,
-    verified: IntArray,
-    accepted: IntArray,
-    z: FloatArray,
-    sums: FloatArray,
-) -> FloatArray:
+    variances: Vector,
+    effects: Matrix,
+    left: Matrix,
+    slots: Limits,
+    verified: Limits,
+    accepted: Limits,
+    z: Matrix,
+    sums: Matrix,
+) -> Matrix:
     """Learn the requests' effects from a step, in place.
 
     Args:
@@ -140,20 +137,17 @@ def learn_outcomes(
     return slopes
 
 
-@kernel(
-    "void(float64[::1], float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1],"
-    f" float64[::1], float64[:, ::1], float64[:, ::1], {INTS})"
-)
+@Kernel
 def learn_positions(
-    mean: FloatArray,
-    covariance: FloatArray,
-    prior: FloatArray,
-    sums: FloatArray,
-    variances: FloatArray,
-    curvature: FloatArray,
-    slopes: FloatArray,
-    effects: FloatArray,
-    slots: IntArray,
+    mean: Vector,
+    covariance: Matrix,
+    prior: Matrix,
+    sums: Matrix,
+    variances: Vector,
+    curvature: Vector,
+    slopes: Matrix,
+    effects: Matrix,
+    slots: Limits,
 ) -> None:
     """Learn b and the variances of the effects from what `learn_outcomes` has summed. In place.
 
@@ -205,10 +199,8 @@ def learn_positions(
         variances[e] = min(max(variances[e] * moved, 0.02), 3.0)
 
 
-@kernel("float64(float64[::1], float64[:, ::1], float64, float64[::1])")
-def saved_by_drafts(
-    mean: FloatArray, covariance: FloatArray, flat: float, times: FloatArray
-) -> float:
+@Kernel
+def saved_by_drafts(mean: Vector, covariance: Matrix, flat: float, times: Vector) -> float:
     """Return the share of time that drafts save, if they are as good as one may hope.
 
     That is a standard deviation of b above its mean.
@@ -228,12 +220,8 @@ def saved_by_drafts(
     return 1.0 - float(least / times[0])
 
 
-@kernel(
-    f"Tuple((float64[:, ::1], float64[:, ::1]))(float64[::1], float64[:, ::1], {INTS}, float64)"
-)
-def predict(
-    b: FloatArray, effects: FloatArray, slots: IntArray, flat: float
-) -> tuple[FloatArray, FloatArray]:
+@Kernel
+def predict(b: Vector, effects: Matrix, slots: Limits, flat: float) -> tuple[Matrix, Matrix]:
     """Return the logits [Kmax, B] of requests' drafts, and their survival [Kmax, B].
 
     Args:

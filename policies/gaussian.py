@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from adaptive_spec.errors import PolicyError
-from adaptive_spec.policies.kernels import kernel
+from adaptive_spec.policies.kernels import Kernel, Matrix, Vector
 from adaptive_spec.step import FloatArray
 
 _LARGEST = 1e12
@@ -17,10 +17,8 @@ _NEGATIVE = -1e-3
 """Coefficients that lie further below 0 than this (standard deviations) are conditioned on 0."""
 
 
-@kernel("void(float64[::1], float64[:, ::1], float64[::1], float64, float64)")
-def condition(
-    mean: FloatArray, covariance: FloatArray, row: FloatArray, value: float, variance: float
-) -> None:
+@Kernel
+def condition(mean: Vector, covariance: Matrix, row: Vector, value: float, variance: float) -> None:
     """Condition N(mean, P) on row . c = value, observed with this variance. In place.
 
     Args:
@@ -47,8 +45,8 @@ def condition(
             covariance[p, q] -= gain * side[q]
 
 
-@kernel("float64[::1](float64[::1], float64[:, ::1])")
-def likeliest_nonnegative(mean: FloatArray, covariance: FloatArray) -> FloatArray:
+@Kernel
+def likeliest_nonnegative(mean: Vector, covariance: Matrix) -> Vector:
     """Return the mean given that no coefficient is negative, to first order.
 
     The coefficient that lies furthest below 0, in its standard deviations, is conditioned on being
@@ -72,8 +70,8 @@ def likeliest_nonnegative(mean: FloatArray, covariance: FloatArray) -> FloatArra
     return found
 
 
-@kernel("void(float64[:, ::1], float64[::1])")
-def inform(covariance: FloatArray, information: FloatArray) -> None:
+@Kernel
+def inform(covariance: Matrix, information: Vector) -> None:
     """Condition a covariance [P, P] on independent Fisher information [P] of each entry. In place.
 
     Each entry is one observation of it, so that (P^-1 + diag(information))^-1 comes without an

@@ -1,12 +1,13 @@
 """Functions of a decision that numba compiles at start-up and keeps on disk.
 
-    @kernel("float64[:](float64[:, :], float64)")
-    def scaled(values: FloatArray, factor: float) -> FloatArray:
+    @Kernel
+    def scaled(values: Matrix, factor: float) -> Vector:
         ...
 
+Annotations are the types that a kernel is compiled for: numbers, tuples, and the arrays below.
 Declaring a kernel compiles nothing and does not import numba. `load_kernels` compiles all kernels
 that are declared, or reads them from disk; the controller asks for it before serving starts. A
-kernel that is called earlier is compiled then.
+kernel that is called earlier is compiled then. Kernels may call each other.
 
 numba's cache is a pickle, so reading it runs code. It is kept in a folder of the user's own, and
 only if nobody else can write there; otherwise each process compiles anew.
@@ -22,14 +23,21 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
 from adaptive_spec.errors import PolicyError, described
+from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
-INTS, BOOLS = "Array(int64, 1, 'A', True)", "Array(boolean, 1, 'A', True)"
-"""Types of arrays [B] that may be read-only, as the controller makes the limits of a plan."""
+Vector = Annotated[FloatArray, "float64[::1]"]
+Matrix = Annotated[FloatArray, "float64[:, ::1]"]
+Integers = Annotated[IntArray, "int64[::1]"]
+Limits = Annotated[IntArray, "Array(int64, 1, 'A', True)"]
+"""Integers [B] that may be read-only, as the controller makes the limits of a plan."""
+Rows = Annotated[BoolArray, "Array(boolean, 1, 'A', True)"]
+"""[B] whether each request is one of some, likewise."""
+_NUMBERS = {float: "float64", int: "int64", bool: "boolean", type(None): "void"}
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LOG = logging.getLogger(__name__)
@@ -43,9 +51,8 @@ class Kernel(Generic[_P, _R]):
         function: the function as it is written.
     """
 
-    def __init__(self, function: Callable[_P, _R], signature: str) -> None:
+    def __init__(self, function: Callable[_P, _R]) -> None:
         self.function = function
-        self._signature = signature
         self._compiled: Callable[..., _R] | None = None
         self._fault = ""
         functools.update_wrapper(self, function)
@@ -56,7 +63,7 @@ class Kernel(Generic[_P, _R]):
         run = self._compiled or self.compile()
         try:
             return run(*arguments, **named)
-        except TypeError:  # integers narrower than 64 bits, or arrays that are read-only
+        except TypeError:  # narrower integers, read-only arrays, or rows that are not contiguous
             return run(*map(_as_compiled_for, arguments), **named)
 
     def compile(self) -> Callable[..., _R]:
@@ -69,24 +76,12 @@ class Kernel(Generic[_P, _R]):
             if self._fault:
                 raise PolicyError(self._fault)
             try:
-                self._compiled = compile_function(self.function, self._signature)
+                self._compiled = compile_function(self.function)
             except Exception as error:
                 reason = " ".join(described(error).split())
                 self._fault = f"numba, which compiles decisions, fails: {reason}"
                 raise PolicyError(self._fault) from error
         return self._compiled
-
-
-def kernel(signature: str) -> Callable[[Callable[_P, _R]], Kernel[_P, _R]]:
-    """Declare the decorated function a kernel.
-
-    Args:
-        signature: types for numba, as in its documentation; ``float64[:, :]`` takes any layout.
-
-    The function may call other kernels, and use constants of the policies: the disk cache goes by
-    the content of their files.
-    """
-    return lambda function: Kernel(function, signature)
 
 
 def load_kernels() -> None:
@@ -99,79 +94,66 @@ def load_kernels() -> None:
         each.compile()
 
 
-def compile_function(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
-    """Return a function compiled for these types, from the disk cache if possible.
+def compile_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function compiled for the types of its annotations, from the disk cache if possible.
 
     Raises what numba raises, ImportError without numba.
     """
     import numba
 
+    def compiled(*, cache: bool) -> Callable[..., Any]:
+        options = {"cache": cache, "nogil": True, "error_model": "numpy"}
+        found: Callable[..., Any] = numba.njit(_signature(function), **options)(linked)
+        return found
+
     linked, folder = _linked(function), cache_folder()
     if folder is not None:
         before = numba.config.CACHE_DIR
         try:
-            numba.config.CACHE_DIR = str(folder / _source_digest(_reached(function)))
-            return _njit(linked, signature, cache=True)
+            numba.config.CACHE_DIR = str(folder / _content_of_policies())
+            return compiled(cache=True)
         except Exception as error:  # a cache that cannot be read or written is no reason to fail
             _LOG.debug("adaptive_spec: compiling without the disk cache: %s", error)
         finally:
             numba.config.CACHE_DIR = before
-    return _njit(linked, signature, cache=False)
+    return compiled(cache=False)
 
 
-def _njit(function: Callable[..., Any], signature: str, *, cache: bool) -> Callable[..., Any]:
-    import numba
-
-    compiled: Callable[..., Any] = numba.njit(
-        signature, cache=cache, nogil=True, error_model="numpy", boundscheck=False
-    )(function)
-    return compiled
+def _signature(function: Callable[..., Any]) -> str:
+    hints = get_type_hints(function, include_extras=True)
+    result = _compiled_type(hints.pop("return"))
+    return f"{result}({', '.join(map(_compiled_type, hints.values()))})"
 
 
-def _called(function: Any) -> dict[str, Kernel[Any, Any]]:
-    """Kernels that a function calls, by the name it calls them."""
-    values = {name: function.__globals__.get(name) for name in function.__code__.co_names}
-    return {name: value for name, value in values.items() if isinstance(value, Kernel)}
-
-
-def _reached(function: Any) -> set[Any]:
-    """A function, and those of all kernels that it and they call."""
-    inner = (_reached(each.function) for each in _called(function).values())
-    return {function}.union(*inner)
+def _compiled_type(hint: Any) -> str:
+    if given := _NUMBERS.get(hint):
+        return given
+    if hasattr(hint, "__metadata__"):
+        return str(hint.__metadata__[0])
+    return f"Tuple(({', '.join(map(_compiled_type, get_args(hint)))}))"
 
 
 def _linked(function: Any) -> Any:
     """Return the function with compiled functions in place of the kernels that it calls."""
-    called = {name: each.compile() for name, each in _called(function).items()}
+    values = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    called = {name: each.compile() for name, each in values.items() if isinstance(each, Kernel)}
     if not called:
         return function
     return FunctionType(function.__code__, {**function.__globals__, **called}, function.__name__)
 
 
-def _source_digest(functions: set[Any]) -> str:
-    """Digest of the policies' files, whose constants a function may use, and of the functions' own.
-
-    numba compares time and size, which images may hold fixed.
-    """
-    files = {Path(function.__code__.co_filename) for function in functions}
-    return hashlib.sha256(_policies() + _content(files)).hexdigest()[:16]
-
-
 @functools.cache
-def _policies() -> bytes:
-    return _content(set(Path(__file__).parent.rglob("*.py")))
-
-
-def _content(files: set[Path]) -> bytes:
-    return b"".join(file.read_bytes() for file in sorted(files))
+def _content_of_policies() -> str:
+    """Return a digest: numba goes by time and size of one file, which images may hold fixed."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 def _as_compiled_for(argument: Any) -> Any:
     if not isinstance(argument, np.ndarray):
         return argument
-    if argument.dtype.kind in "iu" and argument.dtype != np.int64:
-        return argument.astype(np.int64)
-    return argument if argument.flags.writeable else argument.copy()
+    kind = np.int64 if argument.dtype.kind in "iu" else argument.dtype
+    return np.require(argument, kind, ["C", "W"])
 
 
 def cache_folder() -> Path | None:

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from adaptive_spec.policies.kernels import kernel
+from adaptive_spec.policies.kernels import Kernel, Matrix, Vector
 from adaptive_spec.step import FloatArray
 
 KNEE = 160.0
@@ -91,8 +91,8 @@ def prior_covariance(batch: float, context: float, kmax: int, penalty: float) ->
     return SHARE**2 * covariance
 
 
-@kernel("float64[::1](float64[::1], float64, float64[::1])")
-def tokens_with(nodes: FloatArray, batch: float, drafts: FloatArray) -> FloatArray:
+@Kernel
+def tokens_with(nodes: Vector, batch: float, drafts: Vector) -> Vector:
     """Return the tokens [n] that B requests verify with so many drafts [n] in all.
 
     Args:
@@ -112,23 +112,21 @@ def tokens_with(nodes: FloatArray, batch: float, drafts: FloatArray) -> FloatArr
     return found
 
 
-@kernel("float64(float64[::1], float64)")
-def padded_size(buckets: FloatArray, tokens: float) -> float:
+@Kernel
+def padded_size(buckets: Vector, tokens: float) -> float:
     """Return the tokens that run: the captured size of `buckets` [n], if one is large enough."""
     place = np.searchsorted(buckets, tokens)
     return float(buckets[place]) if place < len(buckets) else tokens
 
 
-@kernel(
-    "void(float64[:, ::1], float64[::1], float64, float64[::1], float64, float64[::1], float64)"
-)
+@Kernel
 def fill_rows(
-    x: FloatArray,
-    buckets: FloatArray,
+    x: Matrix,
+    buckets: Vector,
     batch: float,
-    tokens: FloatArray,
+    tokens: Vector,
     context: float,
-    passes: FloatArray,
+    passes: Vector,
     prefill: float,
 ) -> None:
     """Overwrite x [A, P] with the features of steps that are not ragged.
@@ -156,15 +154,15 @@ def fill_rows(
         x[a, TILES] = math.floor((run - 1.0) / TILE)
 
 
-@kernel("float64[::1](float64[::1], float64, float64, float64, float64, float64)")
+@Kernel
 def step_features(
-    buckets: FloatArray,
+    buckets: Vector,
     batch: float,
     tokens: float,
     context: float,
     passes: float,
     prefill: float,
-) -> FloatArray:
+) -> Vector:
     """Return the features [P] of one step; see `fill_rows`."""
     x = np.empty((1, SIZE))
     fill_rows(x, buckets, batch, np.array([tokens]), context, np.array([passes]), prefill)
@@ -172,10 +170,10 @@ def step_features(
     return row
 
 
-@kernel("float64(float64[::1], float64[::1], float64, float64, float64, float64)")
+@Kernel
 def expected_time(
-    c: FloatArray,
-    buckets: FloatArray,
+    c: Vector,
+    buckets: Vector,
     batch: float,
     tokens: float,
     context: float,
@@ -189,8 +187,8 @@ def expected_time(
     return max(found, 1e-3)
 
 
-@kernel("float64[::1](float64[::1], float64[::1], float64, float64)")
-def verify_times(c: FloatArray, tokens: FloatArray, batch: float, context: float) -> FloatArray:
+@Kernel
+def verify_times(c: Vector, tokens: Vector, batch: float, context: float) -> Vector:
     """Return the verify time [n] of ascending tokens [n] that run; the first has no drafts."""
     found = np.empty(len(tokens))
     last = len(KNOTS) - 1
@@ -209,19 +207,16 @@ def verify_times(c: FloatArray, tokens: FloatArray, batch: float, context: float
     return found
 
 
-@kernel(
-    "Tuple((float64[::1], float64[::1]))(float64[::1], float64[::1], float64[::1], float64,"
-    " float64, float64, float64)"
-)
+@Kernel
 def step_curves(
-    c: FloatArray,
-    tokens: FloatArray,
-    passes: FloatArray,
+    c: Vector,
+    tokens: Vector,
+    passes: Vector,
     batch: float,
     context: float,
     scale: float,
     besides: float,
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[Vector, Vector]:
     """Return verify time [n] of tokens [n] and draft time [Kmax + 1]; see `StepTimes.curves`."""
     verify = verify_times(c, tokens, batch, context)
     for n in range(len(verify)):

@@ -29,7 +29,7 @@ from adaptive_spec.policies.gaussian import (
     likeliest_nonnegative,
     saved_gaussian,
 )
-from adaptive_spec.policies.kernels import kernel
+from adaptive_spec.policies.kernels import Kernel, Matrix, Rows, Vector
 from adaptive_spec.policies.step_features import (
     PASSES,
     PREFILL,
@@ -79,8 +79,8 @@ _MOVING = GAINED + 1
 """Numbers of `learn_step` that move with each step."""
 
 
-@kernel("float64[::1](float64[::1])")
-def untimed_of(timed: FloatArray) -> FloatArray:
+@Kernel
+def untimed_of(timed: Vector) -> Vector:
     """Return [Kmax + 1] 1 for each K without a timed step of K / 2 to 2 K, else 0."""
     found = np.ones(len(timed))
     for k in range(len(timed)):
@@ -90,8 +90,8 @@ def untimed_of(timed: FloatArray) -> FloatArray:
     return found
 
 
-@kernel("float64(float64[:, ::1], float64[::1])")
-def variance_of(covariance: FloatArray, x: FloatArray) -> float:
+@Kernel
+def variance_of(covariance: Matrix, x: Vector) -> float:
     """Return x' P x of x [P], most of whose entries are 0."""
     found = 0.0
     for p in range(len(x)):
@@ -101,19 +101,16 @@ def variance_of(covariance: FloatArray, x: FloatArray) -> float:
     return found
 
 
-@kernel(
-    "float64[::1](float64[::1], float64[:, ::1], float64[::1], float64[::1], float64[::1],"
-    " float64, float64)"
-)
+@Kernel
 def shortest_times(
-    c: FloatArray,
-    covariance: FloatArray,
-    buckets: FloatArray,
-    nodes: FloatArray,
-    passes: FloatArray,
+    c: Vector,
+    covariance: Matrix,
+    buckets: Vector,
+    nodes: Vector,
+    passes: Vector,
     batch: float,
     context: float,
-) -> FloatArray:
+) -> Vector:
     """Return [Kmax + 1]; see `StepTimes.shortest`."""
     found = np.empty(len(passes))
     none = step_features(buckets, batch, batch, context, 0.0, 0.0)
@@ -133,16 +130,16 @@ def shortest_times(
     return found
 
 
-@kernel("void(float64[:, ::1], float64[:, ::1], float64)")
-def widen(covariance: FloatArray, spread: FloatArray, share: float) -> None:
+@Kernel
+def widen(covariance: Matrix, spread: Matrix, share: float) -> None:
     """Add a share of the spread [P, P] to a covariance [P, P], in place."""
     for p in range(len(spread)):
         for q in range(len(spread)):
             covariance[p, q] += share * spread[p, q]
 
 
-@kernel("float64(float64[::1], float64[::1], boolean)")
-def expect(x: FloatArray, c: FloatArray, ragged: bool) -> float:
+@Kernel
+def expect(x: Vector, c: Vector, ragged: bool) -> float:
     """Return the units that a step x [P] takes with c [P]; its ragged part is overwritten."""
     x[RAGGED] = 0.0
     expected = 0.0
@@ -154,8 +151,8 @@ def expect(x: FloatArray, c: FloatArray, ragged: bool) -> float:
     return max(expected, 1e-3)
 
 
-@kernel("boolean(float64[::1], float64, int64)")
-def jumps(moving: FloatArray, z: float, steps: int) -> bool:
+@Kernel
+def jumps(moving: Vector, z: float, steps: int) -> bool:
     """Follow the surprises z (standard deviations), and tell whether step times have jumped.
 
     Successive surprises that are alike say that all step times wander together, and how fast
@@ -175,15 +172,13 @@ def jumps(moving: FloatArray, z: float, steps: int) -> bool:
     return jumped
 
 
-@kernel(
-    "float64(float64[::1], float64[:, ::1], float64[:, ::1], float64[::1], boolean[::1], float64)"
-)
+@Kernel
 def learn_again(
-    mean: FloatArray,
-    covariance: FloatArray,
-    rows: FloatArray,
-    seconds: FloatArray,
-    ragged: BoolArray,
+    mean: Vector,
+    covariance: Matrix,
+    rows: Matrix,
+    seconds: Vector,
+    ragged: Rows,
     noise: float,
 ) -> float:
     """Condition a prior on steps as if their noise had been known. In place.
@@ -211,21 +206,18 @@ def learn_again(
     return score
 
 
-@kernel(
-    "float64[::1](float64[::1], float64[:, ::1], float64[::1], float64[::1], float64[:, ::1],"
-    " float64[::1], float64, int64, boolean)"
-)
+@Kernel
 def learn_step(
-    mean: FloatArray,
-    covariance: FloatArray,
-    c: FloatArray,
-    moving: FloatArray,
-    spread: FloatArray,
-    x: FloatArray,
+    mean: Vector,
+    covariance: Matrix,
+    c: Vector,
+    moving: Vector,
+    spread: Matrix,
+    x: Vector,
     t: float,
     steps: int,
     ragged: bool,
-) -> FloatArray:
+) -> Vector:
     """Learn a step: the level and its drift, the noise, then the parts. In place.
 
     Args:

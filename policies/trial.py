@@ -23,11 +23,11 @@ from adaptive_spec.per_request import sum_of
 from adaptive_spec.policies.acceptance import ALIKE, Acceptance
 from adaptive_spec.policies.acceptance import DRIFT as POSITION_DRIFT
 from adaptive_spec.policies.gaussian import condition, inform
-from adaptive_spec.policies.kernels import BOOLS, INTS, kernel
+from adaptive_spec.policies.kernels import Integers, Kernel, Limits, Matrix, Rows, Vector
 from adaptive_spec.policies.planning.planner import Admission, everybody
 from adaptive_spec.policies.step_features import SHARE, fill_rows, tokens_with
 from adaptive_spec.policies.step_times import StepTimes, untimed_of
-from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, StepContext
+from adaptive_spec.step import Capability, FloatArray, IntArray, StepContext
 
 EVERY = 4
 """Steps between two searches."""
@@ -41,27 +41,24 @@ MOST_HORIZON = 5.0 * FIRST_HORIZON
 """Such steps at most."""
 
 
-@kernel("float64(float64)")
+@Kernel
 def unit_loss(x: float) -> float:
     """Return phi(x) - x (1 - Phi(x)), at least 0."""
     density = math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
     return max(density - x * 0.5 * math.erfc(x / math.sqrt(2.0)), 0.0)
 
 
-@kernel(
-    "float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1],"
-    " float64[::1], float64[:, ::1], float64[:, ::1], float64)"
-)
+@Kernel
 def told_by(
-    x: FloatArray,
-    by_b: FloatArray,
-    by_c: FloatArray,
-    information: FloatArray,
-    error: FloatArray,
-    times: FloatArray,
-    positions: FloatArray,
+    x: Matrix,
+    by_b: Matrix,
+    by_c: Matrix,
+    information: Matrix,
+    error: Vector,
+    times: Matrix,
+    positions: Matrix,
     n: float,
-) -> FloatArray:
+) -> Matrix:
     """Return [A, A] the variance of the difference of row a that n steps of column e tell.
 
     The plan, the last row, runs its n steps in any case.
@@ -107,20 +104,17 @@ def told_by(
     return told
 
 
-@kernel(
-    "void(float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1],"
-    f" {INTS}, {INTS}, float64[::1], int64[::1])"
-)
+@Kernel
 def sum_outcomes(
-    accepted: FloatArray,
-    observed: FloatArray,
-    drafted: FloatArray,
-    tokens: FloatArray,
-    survival: FloatArray,
-    possible: IntArray,
-    verify: IntArray,
-    counted: FloatArray,
-    ks: IntArray,
+    accepted: Matrix,
+    observed: Matrix,
+    drafted: Matrix,
+    tokens: Vector,
+    survival: Matrix,
+    possible: Limits,
+    verify: Limits,
+    counted: Vector,
+    ks: Integers,
 ) -> None:
     """Overwrite what steps of each uniform K, and last of the plan, are expected to show.
 
@@ -157,23 +151,19 @@ def sum_outcomes(
         tokens[a] = counted.sum() + accepted[a].sum()
 
 
-@kernel(
-    "int64(float64[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1], float64[::1],"
-    " float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1],"
-    " boolean[::1], float64, float64, float64)"
-)
+@Kernel
 def most_worth(
-    accepted: FloatArray,
-    observed: FloatArray,
-    tokens: FloatArray,
-    x: FloatArray,
-    seconds: FloatArray,
-    times: FloatArray,
-    parts: FloatArray,
-    positions: FloatArray,
-    prior: FloatArray,
-    untimed: FloatArray,
-    possible: BoolArray,
+    accepted: Matrix,
+    observed: Matrix,
+    tokens: Vector,
+    x: Matrix,
+    seconds: Vector,
+    times: Matrix,
+    parts: Matrix,
+    positions: Matrix,
+    prior: Matrix,
+    untimed: Vector,
+    possible: Rows,
     noise: float,
     prompts: float,
     horizon: float,
@@ -255,28 +245,24 @@ def most_worth(
     return found
 
 
-@kernel(
-    f"int64(float64[:, ::1], {INTS}, {INTS}, int64, {BOOLS}, int64[::1], int64[::1], float64[::1],"
-    " float64[::1], float64[::1], float64[::1], float64[::1], float64[:, ::1], float64[:, ::1],"
-    " float64[:, ::1], float64[:, ::1], float64, float64, float64, float64)"
-)
+@Kernel
 def search(
-    survival: FloatArray,
-    possible: IntArray,
-    verify: IntArray,
+    survival: Matrix,
+    possible: Limits,
+    verify: Limits,
     depth: int,
-    counted: BoolArray,
-    ks: IntArray,
-    depths: IntArray,
-    passes: FloatArray,
-    timed: FloatArray,
-    buckets: FloatArray,
-    nodes: FloatArray,
-    c: FloatArray,
-    times: FloatArray,
-    parts: FloatArray,
-    positions: FloatArray,
-    prior: FloatArray,
+    counted: Rows,
+    ks: Integers,
+    depths: Integers,
+    passes: Vector,
+    timed: Vector,
+    buckets: Vector,
+    nodes: Vector,
+    c: Vector,
+    times: Matrix,
+    parts: Matrix,
+    positions: Matrix,
+    prior: Matrix,
     context: float,
     noise: float,
     prompts: float,

@@ -40,7 +40,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.kernels import BOOLS, INTS, kernel
+from adaptive_spec.policies.kernels import Integers, Kernel, Limits, Matrix, Rows, Vector
 from adaptive_spec.policies.planning.search import admit, rank, value_of
 from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, StepContext
 
@@ -129,22 +129,18 @@ def everybody(batch: int) -> BoolArray:
     return np.ones(batch, dtype=np.bool_)
 
 
-@kernel(
-    # The controller makes the limits read-only; an array that can be written fits as well.
-    "Tuple((int64[::1], int64, float64, float64, float64, boolean))(float64[:, ::1],"
-    f" {INTS}, {INTS}, float64[::1], float64[::1], int64[::1], boolean, {BOOLS}, float64[::1])"
-)
+@Kernel
 def best_plan(
-    survival: FloatArray,
-    possible: IntArray,
-    available: IntArray,
-    verify_seconds: FloatArray,
-    draft_seconds: FloatArray,
-    depths: IntArray,
+    survival: Matrix,
+    possible: Limits,
+    available: Limits,
+    verify_seconds: Vector,
+    draft_seconds: Vector,
+    depths: Integers,
     steers: bool,
-    taking_part: BoolArray,
-    weights: FloatArray,
-) -> tuple[IntArray, int, float, float, float, bool]:
+    taking_part: Rows,
+    weights: Vector,
+) -> tuple[Integers, int, float, float, float, bool]:
     """Choose K_i and D by the worth of tokens, or without it where that leaves no draft.
 
     Args:
@@ -196,8 +192,8 @@ def best_plan(
         weighted = False
 
 
-@kernel("float64[:](float64[:, :], float64[:])")
-def worth(survival: FloatArray, seconds: FloatArray) -> FloatArray:
+@Kernel
+def worth(survival: Matrix, seconds: Vector) -> Vector:
     """Return the weight [B] of a token of each request.
 
     Args:

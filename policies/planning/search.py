@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from adaptive_spec.policies.kernels import INTS, kernel
-from adaptive_spec.step import FloatArray, IntArray
+from adaptive_spec.policies.kernels import Integers, Kernel, Limits, Matrix, Vector
 
 _MANY = 768
 """Drafts from which counting their bits is faster than comparing them."""
 
 
-@kernel(f"Tuple((int64[::1], int64[::1], float64[::1]))(float64[:, ::1], {INTS})")
-def rank(values: FloatArray, limit: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
+@Kernel
+def rank(values: Matrix, limit: Limits) -> tuple[Integers, Integers, Vector]:
     """Sort drafts by falling value, which is compared at 32 bits.
 
     Args:
@@ -73,21 +72,18 @@ def rank(values: FloatArray, limit: IntArray) -> tuple[IntArray, IntArray, Float
     return position, request, ordered
 
 
-@kernel(
-    "Tuple((int64[::1], int64, float64, float64))(int64[::1], int64[::1], float64[::1],"
-    f" {INTS}, {INTS}, float64, float64[:], float64[:], int64[:])"
-)
+@Kernel
 def admit(
-    position: IntArray,
-    request: IntArray,
-    value: FloatArray,
-    possible: IntArray,
-    available: IntArray,
+    position: Integers,
+    request: Integers,
+    value: Vector,
+    possible: Limits,
+    available: Limits,
     base: float,
-    verify_seconds: FloatArray,
-    draft_seconds: FloatArray,
-    depths: IntArray,
-) -> tuple[IntArray, int, float, float]:
+    verify_seconds: Vector,
+    draft_seconds: Vector,
+    depths: Integers,
+) -> tuple[Integers, int, float, float]:
     """Choose the next draft depth D and this step's K_i; see `policies.planning.planner`.
 
     Args:
@@ -167,8 +163,8 @@ def admit(
     return verify, best_depth, admitted_value, next_step
 
 
-@kernel(f"float64(float64[:, :], {INTS})")
-def value_of(values: FloatArray, verify: IntArray) -> float:
+@Kernel
+def value_of(values: Matrix, verify: Limits) -> float:
     """Sum of values [Kmax, B] at positions below verify [B], request by request."""
     total = 0.0
     for i in range(len(verify)):
