@@ -71,7 +71,9 @@ class Switch:
 
     def __init__(self, capability: Capability) -> None:
         none = 0 in capability.uniform_values
-        self._can = capability.cold_off and capability.off_pass and none
+        # A look-up that follows the depth does not run at K = 0, which is a plan like any other.
+        runs = capability.off_pass or not capability.steers_depth
+        self._can = capability.cold_off and runs and none
         self.cold, self.lost, self.until, self.since = False, 0.0, 0.0, 0.0
         self._losing_since, self._look = math.inf, 0.0
         self._saved, self._again, self.losing = 1.0, 1.0, False

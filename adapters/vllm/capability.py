@@ -196,17 +196,17 @@ def _missing(vllm_config: Any, runner: str) -> dict[str, str]:
 
 
 def _goes_cold(setup: Setup, *, fixed_depth: bool) -> bool:
-    """Return whether a step may leave all passes of the drafter out.
-
-    Model runner V1 asserts, of a drafter whose depth is fixed, that it is asked for Kmax drafts.
-    """
-    if setup.method in WITHOUT_MODEL or in_pipeline(setup) or on_expert_ranks(setup):
+    """Return whether a step may leave out all passes of the drafter, or its look-up."""
+    if in_pipeline(setup) or on_expert_ranks(setup):
         return False
     if getattr(setup.config.parallel_config, "nnodes", 1) > 1:
         return False  # a node without this package can't read the message that leaves passes out
     if setup.runner == "V2":
-        return setup.method in RUN_ON_V2 and facts.V2_COLD not in setup.missing
-    return not fixed_depth and facts.COLD not in setup.missing
+        return setup.method in RUN_ON_V2 - WITHOUT_MODEL and facts.V2_COLD not in setup.missing
+    # A drafter of fixed depth asserts that it is asked for Kmax drafts: of these, `drafter_state`
+    # answers in place of suffix decoding alone.
+    answered = (setup.method not in WITHOUT_MODEL and not fixed_depth) or setup.method == "suffix"
+    return answered and facts.COLD not in setup.missing
 
 
 def lookup_placement(

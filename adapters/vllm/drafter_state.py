@@ -1,11 +1,15 @@
 """OFF-cold: leaving the drafter's pass out, and remembering whose draft KV has holes since.
 
 At K = 0 vLLM still runs one pass of a drafter with a model, so that its KV cache stays in step, and
-all passes of a drafter whose depth is fixed. A step planned as OFF_COLD carries `LEAVE_OUT` as its
-number of drafts: a zero like any other, except to the hook in the worker, which then answers for
-the drafter without running it. Where the hook is missing, the passes run: OFF-warm.
+all passes of a drafter whose depth is fixed, or its look-up in suffix trees. A step planned as
+OFF_COLD carries `LEAVE_OUT` as its number of drafts: a zero like any other, except to the hook in
+the worker, which then answers for the drafter without running it. Where the hook is missing, the
+passes run: OFF-warm.
 
-What the drafter has not seen it cannot continue, and nothing reads it in again. So every request
+A suffix tree grows in steps that look drafts up. It lacks the tokens of other steps, so that a
+request finds fewer matches; its drafts go on.
+
+What a model has not seen it cannot continue, and nothing reads it in again. So every request
 that a step without the pass computed anything of is drafted for no more, to its end. New requests
 are, once the pass runs again. KV blocks written in between stay in the prefix cache with a draft
 half that was never written: a new request that finds such blocks starts with a drafter that knows
@@ -110,7 +114,8 @@ def _on_v1(original: Callable[..., Any]) -> Callable[..., Any]:
     def propose_draft_token_ids(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(scheduler_output.num_spec_tokens_to_schedule, LeaveOut):
             return original(self, scheduler_output, *args, **kwargs)
-        with _answering(self.drafter, _no_drafts):
+        suffix = self.speculative_config.method == "suffix"
+        with _answering(self.drafter, _no_suffixes if suffix else _no_drafts):
             return original(self, scheduler_output, *args, **kwargs)
 
     return propose_draft_token_ids
@@ -161,6 +166,13 @@ def _no_drafts(drafter: Any, *, common_attn_metadata: Any, **_: Any) -> Any:
     return torch.empty(
         common_attn_metadata.batch_size(), 0, dtype=torch.int64, device=drafter.device
     )
+
+
+def _no_suffixes(
+    _: Any, kmax: int, input_batch: Any, sampled_token_ids: list[list[int]], **__: Any
+) -> list[list[int]]:
+    """The answer of `SuffixDecodingProposer.propose` where nothing matches: [B] empty lists."""
+    return [[] for _ in sampled_token_ids]
 
 
 def _no_drafts_on_v2(speculator: Any, input_batch: Any, *_: Any, **__: Any) -> Any:

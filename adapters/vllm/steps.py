@@ -81,6 +81,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
         # The worker must then know which drafts were copied, and confirms it with each round.
         self._worker_allows = self._by_scheduler and controller.capability.sampled_drafts
         self._goes_cold = controller.capability.cold_off
+        self._leaves_holes = self._goes_cold and controller.capability.off_pass
         self._kmax = controller.capability.max_draft_tokens
         self._signals = SignalArrivals(self._kmax)
         self._sets_depth = controller.capability.steers_depth
@@ -276,7 +277,7 @@ class StepDriver(driver.StepDriver[PlannedStep, Arrived, PlannedAhead]):
     def _take_launched(self) -> Any:
         """The step that has been launched since `think`, if any."""
         output, self._launched = self._launched, None
-        if output is not None and self._goes_cold:
+        if output is not None and self._leaves_holes:
             self._drafter.launched(output, self._scheduler.requests)
         return output
 

@@ -1,15 +1,15 @@
 """K = 0 without the drafter's passes as one more thing to try, where each step pays for all passes.
 
-On an engine of fixed depth whose drafter has a state, no plan but OFF-cold tells the passes' time
+On an engine of fixed depth no plan but OFF-cold tells the time of the drafter, or of a look-up,
 from the rest of a step. A trial of n = `STEPS` steps has the worth of `policies.trial`, in steps
 of the plan,
 
     H sigma u(gap / sigma) - n lost - stake,    stake = L / 2 T (1 - B / tokens),
 
 and costs the requests alive their drafts: they emit B tokens a step where the plan emits more, for
-half of the mean lifetime L (seconds). The drafter stops if the plan that the trial interrupted was
-no better than what it has timed. Otherwise its losses are no reason to stop it until half of the
-requests have a drafter again.
+half of the mean lifetime L (seconds). A look-up has no state, and no such stake. The drafter stops
+if the plan that the trial interrupted was no better than what it has timed. Otherwise its losses
+are no reason to stop it until half of the requests have a drafter again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ColdTrial:
     @staticmethod
     def needed(capability: Capability) -> bool:
         """Return whether nothing else tells the time of the drafter's passes."""
-        leaves_out = capability.off_pass and capability.cold_off and not capability.steers_depth
+        leaves_out = capability.cold_off and not capability.steers_depth
         return leaves_out and 0 in capability.uniform_values
 
     def due(self, forecast: StepForecast, seen: int, lifetime: float) -> bool:
@@ -103,7 +103,8 @@ class ColdTrial:
         sigma = max(told, 1e-16) ** 0.5
         horizon = min(FIRST_HORIZON + seen, MOST_HORIZON)
         worth = horizon * sigma * unit_loss(gap / sigma)
-        stake = 0.5 * lifetime / best.seconds * (1.0 - batch / tokens)
+        lived = lifetime if context.capability.off_pass else 0.0
+        stake = 0.5 * lived / best.seconds * (1.0 - batch / tokens)
         lost = STEPS * (1.0 - float(np.exp(-gap)))
         return float(worth - lost - stake)
 

@@ -146,23 +146,26 @@ def acceptance(answers: dict[str, Any], begins: str) -> float:
     return float(accepted / sum(sum(metrics.per_step_drafted) for metrics in chosen))
 
 
+class OftenCold(RandomPolicy):
+    """OFF_COLD in four steps of twenty, random K in the others."""
+
+    def plan(self, context: Any) -> SpecPlan:
+        plan = super().plan(context)
+        if context.step % 20 >= 4:
+            return plan
+        return SpecPlan(
+            step=context.step,
+            verify=np.zeros_like(plan.verify),
+            draft_depth=0,
+            mode=Mode.OFF_COLD,
+            reason="cold",
+        )
+
+
 @pytest.mark.engine
 def test_tokens_are_those_without_speculation_while_it_comes_and_goes(
     engine: Any, reference: dict[str, Any]
 ) -> None:
-    class OftenCold(RandomPolicy):
-        def plan(self, context: Any) -> SpecPlan:
-            plan = super().plan(context)
-            if context.step % 20 < 4:
-                return SpecPlan(
-                    step=context.step,
-                    verify=np.zeros_like(plan.verify),
-                    draft_depth=0,
-                    mode=Mode.OFF_COLD,
-                    reason="cold",
-                )
-            return plan
-
     engine.controller.policy = OftenCold(seed=3)
     answers = engine.run(SCENARIOS["crowded"]())
     check_same(answers, reference["crowded"])
@@ -171,6 +174,37 @@ def test_tokens_are_those_without_speculation_while_it_comes_and_goes(
     assert counters.modes["off_cold"] > 20
     assert counters.verified > 0
     assert counters.events["requests_not_drafted_after_off_cold"] > 0
+
+
+@pytest.mark.engine
+def test_suffix_trees_are_not_asked_while_it_is_cold(
+    reference: dict[str, Any], shelf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("arctic_inference", reason="suffix decoding needs arctic-inference")
+    engine = shelf.get("suffix", adaptive=RANDOM)
+    controller, trees = engine.controller, engine.runner.drafter.suffix_cache
+    speculate, asked, mode = trees.speculate, [], []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        asked.append(mode[-1])
+        return speculate(*args, **options)
+
+    class Watched(OftenCold):
+        def plan(self, context: Any) -> SpecPlan:
+            plan = super().plan(context)
+            mode.append(plan.mode)
+            return plan
+
+    monkeypatch.setattr(trees, "speculate", counted)
+    monkeypatch.setattr(controller, "policy", Watched(seed=3))
+    controller.counters.__init__()
+    answers = engine.run(SCENARIOS["crowded"]())
+    check_same(answers, reference["crowded"])
+    assert controller.counters.failures == {}
+    assert mode.count(Mode.OFF_COLD) > 20
+    assert set(asked) == {Mode.ON}
+    assert controller.counters.verified > 0
+    assert not controller.slots.without_drafter
 
 
 @pytest.mark.engine
