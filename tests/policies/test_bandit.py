@@ -41,26 +41,26 @@ def best_fixed(hazard: float, **options) -> float:
     return max(found)
 
 
-@pytest.mark.parametrize("level", list(Level))
-@pytest.mark.parametrize(("hazard", "machine"), [(0.85, GPU), (0.05, LAPTOP)])
-def test_it_comes_close_to_the_best_fixed_k(level: Level, hazard: float, machine) -> None:
+@pytest.mark.parametrize(
+    ("hazard", "machine", "level"), [(0.85, GPU, Level.UNIFORM), (0.05, LAPTOP, Level.FULL)]
+)
+def test_it_comes_close_to_the_best_fixed_k(hazard: float, machine, level: Level) -> None:
     """All drafts pay at .85, none do at .05."""
-    found = speed(bandit(), hazard, level=level, machine=machine)
-    assert found >= 0.95 * best_fixed(hazard, level=level, machine=machine)
-
-
-def test_what_has_faded_does_not_hold_it_back() -> None:
-    policy = bandit(discount=0.99)
-    speed(policy, 0.9, 600, machine=LAPTOP)
-    after = speed(policy, 0.05, 300, warmup=300, seed=1, machine=LAPTOP)
-    assert after >= 0.85 * best_fixed(0.05, machine=LAPTOP)
-
-
-def test_clients_who_opted_out_change_nothing_for_others() -> None:
-    """Without them the target's own tokens of 12 requests would hide what K brings."""
-    reached = speed(bandit(), 0.85, opted_out=12)
-    best = speed(build_policy("static", {"k": KMAX}), 0.85, opted_out=12)
-    assert reached >= 0.93 * best
+    fixed = (build_policy("static", {"k": k}) for k in range(KMAX + 1))
+    found, *others = (
+        run(
+            policy,
+            hazards=lambda random: alike(hazard)(random)[:KMAX],
+            machine=machine,
+            level=level,
+            concurrency=16,
+            warmup=250,
+            steps=500,
+            kmax=KMAX,
+        ).tokens_per_second
+        for policy in (bandit(), *fixed)
+    )
+    assert found >= 0.95 * max(others)
 
 
 def rate(k: int, best: int) -> float:
@@ -97,40 +97,37 @@ def test_the_k_that_brings_the_most_is_found(best: int) -> None:
     assert found.count(best) >= 0.9 * len(found)
 
 
+def test_what_has_faded_does_not_hold_it_back() -> None:
+    policy = bandit(discount=0.99)
+    ran(policy, 1000, KMAX)
+    assert np.median(ran(policy, 400, 0)) <= 1
+
+
 def test_each_load_has_its_own_k() -> None:
     policy = bandit()
-    for _ in range(2):
+    for known in (False, True):
         for batch, best in ((2, 4), (100, 0)):
-            found = ran(policy, 400, best, batch=batch)
+            first = step_once(policy, 0, best, batch=batch).draft_depth
+            assert first == best or not known
+            found = ran(policy, 400 + HOLD // 2, best, batch=batch)
             assert found.count(best) >= 0.8 * len(found), batch
 
 
-def test_a_new_load_begins_with_what_the_nearest_has_shown() -> None:
-    policy = bandit()
+@pytest.mark.parametrize("seed", range(4))
+def test_a_new_load_begins_with_what_the_nearest_has_shown(seed: int) -> None:
+    policy = bandit(seed)
+    assert step_once(policy, 0, 3, batch=8, context={"engine_k": 1}).draft_depth == 1
     ran(policy, 600, 3, batch=8)
-    assert set(ran(policy, 2 * HOLD, 3, batch=16)) <= {2, 3, 4}
+    plans = [step_once(policy, n, 3, batch=16) for n in range(2 * HOLD)]
+    assert {plan.draft_depth for plan in plans} <= {2, 3, 4}
 
 
-def test_it_begins_with_the_engines_own_k() -> None:
-    plan = bandit().plan(steps.context(4, FULL, engine_k=2))
-    assert plan.draft_depth == 2
-    assert plan.measures
-
-
-def test_only_k_of_a_ladder_run() -> None:
-    ladder = Capability(level=Level.UNIFORM, max_draft_tokens=KMAX, ladder=(1, 4))
-    policy = bandit()
-    assert {step_once(policy, n, 1, capability=ladder).draft_depth for n in range(200)} == {1, 4}
-
-
-@pytest.mark.parametrize("cold_off", [False, True])
-def test_without_drafts_the_drafter_stays_warm(cold_off: bool) -> None:
-    capability = Capability(level=Level.FULL, max_draft_tokens=KMAX, cold_off=cold_off)
+def test_without_drafts_the_drafter_stays_warm() -> None:
+    capability = Capability(level=Level.FULL, max_draft_tokens=KMAX, cold_off=True)
     policy = bandit()
     plans = [step_once(policy, n, 0, capability=capability) for n in range(300)]
     assert plans[-1].draft_depth == 0
-    modes = {plan.mode for plan in plans}
-    assert modes == {Mode.ON, Mode.OFF_WARM}
+    assert {plan.mode for plan in plans} == {Mode.ON, Mode.OFF_WARM}
 
 
 def test_the_step_of_a_change_does_not_count() -> None:
@@ -151,28 +148,24 @@ def test_what_another_plan_ran_counts_for_its_k() -> None:
     assert np.flatnonzero(shown[0]).tolist() == [3]
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), -1.0, 0.0])
-def test_a_step_that_was_not_timed_does_not_count(seconds: float) -> None:
-    policy = bandit()
-    for number in range(10):
-        step_once(policy, number, 3, seconds=seconds)
-    assert policy.state()["loads"] == []
-
-
-def test_where_all_have_opted_out_nothing_is_learned() -> None:
-    policy = bandit()
-    for number in range(10):
-        step_once(policy, number, 3, context={"opted_out": np.ones(4, dtype=np.bool_)})
-    assert policy.state()["loads"] == []
-
-
-def test_steps_with_prompts_count_where_there_are_no_others() -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seconds": float("nan")},
+        {"seconds": 0.0},
+        {"context": {"opted_out": np.ones(4, dtype=np.bool_)}},
+        {"prefill_tokens": 100},
+    ],
+    ids=["nan", "0 s", "opted out", "prompts"],
+)
+def test_steps_that_tell_nothing_do_not_count(changes: dict[str, Any]) -> None:
     policy = bandit()
     for number in range(MIXED):
-        step_once(policy, number, 3, prefill_tokens=100)
+        step_once(policy, number, 3, **changes)
     assert policy.state()["loads"] == []
-    step_once(policy, MIXED, 3, prefill_tokens=100)
-    assert policy.state()["loads"] == [2]
+    if "prefill_tokens" in changes:  # there are no others
+        step_once(policy, MIXED, 3, **changes)
+        assert policy.state()["loads"] == [2]
 
 
 def test_one_odd_step_counts_little() -> None:
@@ -188,6 +181,7 @@ def test_what_was_learned_goes_on_after_a_restart() -> None:
     ran(policy, 600, 3)
     saved = json.loads(msgspec.json.encode(policy.state()))
     after = bandit(seed=1)
+    after.restore({})
     after.restore(saved)
     assert after.state() == saved
     assert set(ran(after, 2 * HOLD, 3)) <= {2, 3, 4}
@@ -206,14 +200,6 @@ def test_a_state_of_other_k_is_refused_and_learning_starts_over() -> None:
     with pytest.raises(PolicyError, match="of another K"):
         step_once(fresh, 0, 1, capability=other)
     assert step_once(fresh, 1, 1, capability=other).draft_depth <= 2
-
-
-def test_a_state_from_before_the_first_step_is_taken_up() -> None:
-    begun = bandit()
-    ran(begun, 40, 3)
-    for state in ({}, bandit().state()):
-        begun.restore(state)
-        step_once(begun, 41, 3)
 
 
 @pytest.mark.parametrize(

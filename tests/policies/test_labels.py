@@ -45,18 +45,6 @@ def test_a_label_tells_new_requests_apart_and_one_without_is_as_ever() -> None:
     assert none == other == pytest.approx(float(belief.hazard(belief.mean[:1, None])[0, 0]))
 
 
-def test_nothing_changes_for_requests_without_a_label() -> None:
-    beside, alone = Acceptance(3), Acceptance(3)
-    beside._labels._labels[0] = Label()
-    beside._labels._labels[0].shown.extend([(3.0, 0.1)] * 20)
-    none = np.full(8, -1)
-    served(beside, np.full(8, 0.6), none, steps=60)
-    alone.begin = lambda slots, task: None  # type: ignore[method-assign]
-    served(alone, np.full(8, 0.6), none, steps=60)
-    assert beside.mean.tolist() == alone.mean.tolist()
-    assert beside.logits(np.arange(8)).tolist() == alone.logits(np.arange(8)).tolist()
-
-
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.37, 0.45])
 def test_a_minority_does_no_harm_to_those_with_its_label(share: float) -> None:
     """A new request is believed to be at least as good as if there were no labels."""
@@ -101,18 +89,6 @@ def test_the_prior_is_bounded_whatever_was_shown() -> None:
         mean, share = label.prior(variance)
         assert abs(mean) <= 4.0
         assert 0.0 < share <= 1.0
-
-
-def test_one_of_many_moves_the_mean_little() -> None:
-    label = Label()
-    label.shown.extend([(1.0, 0.3)] * 20)
-    before, _ = label.prior(1.0)
-    assert before == pytest.approx(1.0)
-    label.shown.append((-4.0, 0.05))
-    label.changed = True
-    after, share = label.prior(1.0)
-    assert 0.0 < before - after < 0.1
-    assert share < 0.5
 
 
 def test_requests_that_disagree_say_little() -> None:

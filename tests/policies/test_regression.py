@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -15,7 +14,6 @@ from adaptive_spec.policies.regression import (
     MOST,
     Head,
     History,
-    RegressionModel,
     load_model,
     logit_of,
     survival_of,
@@ -23,7 +21,7 @@ from adaptive_spec.policies.regression import (
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.step import Capability, FinishedStep, Level, Mode, SpecPlan, StepContext
 from tests import steps
-from tests.policies.closed_loop import GPU, LAPTOP, alike, run
+from tests.policies.closed_loop import GPU, alike, run
 from tests.refused import refused
 
 TIMES = {"tokens": [1, 1024], "seconds": [0.010, 1.2], "draft_pass": 1e-4}
@@ -137,19 +135,6 @@ def test_confident_drafts_are_verified_and_doubtful_ones_are_not(tmp_path: Path)
     assert len(set(one_k.verify.tolist())) == 1
 
 
-def test_verifying_a_draft_does_not_depend_on_what_follows_it(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    policy = regression(tmp_path)
-    for step in range(40):
-        shown = random.uniform(0.02, 0.98, (4, 4))
-        position = int(random.integers(0, 4))
-        changed = shown.copy()
-        changed[1, position + 1 :] = random.uniform(0.02, 0.98, 3 - position)
-        plans = [policy.plan(context(step=step, confidence=each)) for each in (shown, changed)]
-        assert plans[0].draft_depth == plans[1].draft_depth
-        assert (plans[0].verify[1] > position) == (plans[1].verify[1] > position)
-
-
 def test_where_no_draft_pays_the_drafter_stays_warm(tmp_path: Path) -> None:
     hopeless = {"intercepts": [-4.0], "history": 0.0}
     policy = regression(tmp_path, model(history=hopeless))
@@ -160,25 +145,18 @@ def test_where_no_draft_pays_the_drafter_stays_warm(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("machine", "concurrency", "hazard"), [(LAPTOP, 4, 0.5), (GPU, 16, 0.8), (LAPTOP, 16, 0.1)]
-)
-def test_with_a_model_of_its_traffic_it_comes_near_the_best_fixed_k(
-    tmp_path: Path, machine: Any, concurrency: int, hazard: float
-) -> None:
-    head = {"intercepts": [float(np.log(hazard / (1.0 - hazard)))], "history": 0.1}
-    fixed, token = machine.fixed + machine.token, machine.token
+def test_with_a_model_of_its_traffic_it_comes_near_the_best_fixed_k(tmp_path: Path) -> None:
+    head = {"intercepts": [float(np.log(0.8 / 0.2))], "history": 0.1}
     times = {
-        "tokens": [1, max(machine.free_tokens, 2), 1024],
-        "seconds": [fixed, fixed, fixed + 1020 * token],
-        "draft_pass": machine.draft_pass,
-        "draft_pass_per_request": machine.draft_request,
+        "tokens": [1, 1024],
+        "seconds": [GPU.fixed + GPU.token, GPU.fixed + 1024 * GPU.token],
+        "draft_pass": GPU.draft_pass,
     }
-    policy = regression(tmp_path, model(average=[hazard], history=head, step_times=times))
+    policy = regression(tmp_path, model(average=[0.8], history=head, step_times=times))
     setting: dict[str, Any] = {
-        "concurrency": concurrency,
-        "hazards": lambda r: alike(hazard)(r)[:6],
-        "machine": machine,
+        "concurrency": 16,
+        "hazards": lambda r: alike(0.8)(r)[:6],
+        "machine": GPU,
         "steps": 400,
     }
     static = [build_policy("static", {"k": k}) for k in range(7)]
@@ -241,11 +219,3 @@ def test_a_missing_model_and_an_option_of_old_are_one_clear_line(tmp_path: Path)
         build_policy("regression", {"tasks": ["code"]})
     with pytest.raises(PolicyError):
         build_policy("regression").restore({"schema": 1, "corrections": {}})
-
-
-def test_a_model_survives_its_file(tmp_path: Path) -> None:
-    shipped = load_model(Path(__file__).parents[2] / "policies" / "regression_model.json")
-    path = tmp_path / "model.json"
-    path.write_bytes(msgspec.json.encode(shipped))
-    assert isinstance(shipped, RegressionModel)
-    assert load_model(path) == shipped

@@ -6,13 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.acceptance import Acceptance
 from adaptive_spec.policies.gaussian import saved_gaussian
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.optional.fleet_prior import (
     averaged,
-    check_prior,
     observed,
     pooled,
     pooled_acceptance,
@@ -73,15 +71,6 @@ def fleet_of(centres: list[float], sure: float = 400.0, doubt: float = 0.0):
     ]
     mean, covariance = pooled(found, np.zeros(1), np.eye(1), 0.01 * 2.0 ** np.arange(8))
     return float(mean[0]), float(covariance[0, 0])
-
-
-def test_replicas_that_differ_widen_what_they_say() -> None:
-    mean, alike = fleet_of([0.8] * 6)
-    assert mean == pytest.approx(0.8, abs=0.02)
-    assert alike < 0.04
-    centre, apart = fleet_of([-0.7, -0.1, 0.5, 1.1, 1.7, 2.3])
-    assert centre == pytest.approx(0.8, abs=0.25)
-    assert apart > 10.0 * alike
 
 
 def test_a_replica_alone_or_in_doubt_says_less() -> None:
@@ -225,9 +214,3 @@ def test_another_kmax_is_left_out(states: list[dict]) -> None:
     )
     assert line == "a: of Kmax 5, the engine's is 2"
     assert not policy.state()
-
-
-def test_a_singular_prior_cannot_be_subtracted() -> None:
-    belief = saved_gaussian(np.zeros(2), np.eye(2), np.zeros(2), np.ones((2, 2)))
-    with pytest.raises(PolicyError, match="singular"):
-        check_prior(belief)

@@ -145,10 +145,6 @@ def test_only_requests_behind_their_target_are_late() -> None:
     assert targets.late(later) is None
 
 
-def test_without_targets_nobody_is_late() -> None:
-    assert TpotTargets(0.02).late(context(0)) is None
-
-
 def test_drafts_that_are_at_hand_and_dearer_than_those_wanted_are_left_out() -> None:
     """A late request wants three drafts at no cost; two are at hand, and two take twice as long."""
 
