@@ -14,7 +14,15 @@ from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.controller.steps_in_flight import finished_step
 from adaptive_spec.per_request import RequestSlots
 from adaptive_spec.policy import Policy
-from adaptive_spec.step import Capability, FinishedStep, Level, Mode, SpecPlan, StepContext
+from adaptive_spec.step import (
+    Capability,
+    FinishedStep,
+    Level,
+    Mode,
+    SpecPlan,
+    StepContext,
+    StepOutcome,
+)
 from tests import steps as made
 
 
@@ -151,6 +159,16 @@ def alike(hazard: float) -> Callable[[np.random.Generator], np.ndarray]:
     return lambda random: np.full(16, hazard)
 
 
+def observe(
+    policy: Any, context: StepContext, plan: SpecPlan, accepted: Any, seconds: float, **changes: Any
+) -> StepOutcome:
+    """Let a policy learn the step that ran a plan; `changes` are fields of the outcome."""
+    fields = {"draft_depth": plan.draft_depth, "seconds": seconds} | changes
+    outcome = made.outcome(context, plan.verify, accepted, **fields)
+    policy.observe(finished_step(context, plan, outcome))
+    return outcome
+
+
 def plain_steps(
     policy: Policy,
     capability: Capability,
@@ -188,9 +206,6 @@ def plain_steps(
         seconds = slow * (0.02 + token * int(plan.verify.sum()) + draft_pass * passes)
         seconds += prompt_token * context.prefill_tokens
         now += seconds
-        outcome = made.outcome(
-            context, plan.verify, accepted, draft_depth=depth, seconds=seconds, now=now
-        )
-        policy.observe(finished_step(context, plan, outcome))
+        observe(policy, context, plan, accepted, seconds, draft_depth=depth, now=now)
         if number % 25 == 24:
             policy.forget(context.slots)

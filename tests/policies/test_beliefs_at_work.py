@@ -1,23 +1,21 @@
 """`goodput` in closed loops: near the best fixed K, within the contract, and restorable."""
 
-import copy
 import itertools
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Level, Mode, PolicyError, check_policy
+from adaptive_spec import Capability, Level, Mode, PolicyError
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.testing import finished_step
-from adaptive_spec.testing.fake_engine import FakeEngine
 from adaptive_spec.testing.noninterference import check_noninterference
 from tests import steps as made
-from tests.policies.closed_loop import GPU, LAPTOP, alike, mixed, plain_steps, run
+from tests.policies.closed_loop import GPU, LAPTOP, alike, mixed, observe, plain_steps, run
+from tests.policies.saved_states import GONE, changed, places
 from tests.refused import refused
 
 KMAX = 6
@@ -77,23 +75,13 @@ def loop(hazard: Any, concurrency: int, machine: Any, steps: int = 400, **more: 
 
 @pytest.mark.parametrize(
     ("concurrency", "machine", "hazard"),
-    [(1, GPU, 0.8), (16, LAPTOP, 0.9), (16, GPU, 0.7), (64, GPU, 0.5)],
-    ids=["1", "16 laptop", "16", "64"],
+    [(1, GPU, 0.8), (16, LAPTOP, 0.9), (16, LAPTOP, 0.6), (16, GPU, 0.7), (64, GPU, 0.5)],
+    ids=["1", "16 laptop", "16 laptop, dear tokens", "16", "64"],
 )
 def test_it_reaches_the_best_fixed_k(concurrency: int, machine: Any, hazard: float) -> None:
     """In expectation, so that luck plays no part; after 300 steps. Found: .995 to 1.00."""
     policy = Recorded(goodput(), machine, hazard, warmup=300)
     run(policy, **loop(hazard, concurrency, machine, steps=600))
-    assert policy.ratio >= 0.97
-
-
-def test_a_machine_whose_tokens_are_dear_from_the_first_gets_its_best_k() -> None:
-    """A CPU: 3.5 ms by token, 55 ms besides. K = 1 is 9 % better than K = 0, which runs for ever.
-
-    Found: .922 with each of six seeds. T(K = 1) is believed to be 35 to 46 % too high.
-    """
-    policy = Recorded(goodput(), LAPTOP, 0.6, warmup=300)
-    run(policy, **loop(0.6, 16, LAPTOP, steps=600))
     assert policy.ratio >= 0.97
 
 
@@ -121,30 +109,7 @@ def test_few_steps_measure_at_a_constant_load() -> None:
     assert max(shares) <= 0.07, shares
 
 
-def test_tokens_and_seconds_of_a_planned_step_are_predicted() -> None:
-    """A plan says what it expects; found within 3 % in the mean."""
-    policy = Recorded(goodput(), GPU, 0.7, warmup=10**9)
-    seen: list[Any] = []
-    observe = policy.observe
-    policy.observe = lambda step: (seen.append(step), observe(step))
-    run(policy, **loop(0.7, 16, GPU, steps=400, noise=0.02))
-    kept = [each for each in seen[200:] if not math.isnan(each.plan.predicted_seconds)]
-    assert len(kept) > 100
-    for predicted, real in (
-        ([e.plan.predicted_tokens for e in kept], [e.outcome.emitted.sum() for e in kept]),
-        ([e.plan.predicted_seconds for e in kept], [e.outcome.seconds for e in kept]),
-    ):
-        assert np.median(np.array(predicted) / real) == pytest.approx(1.0, abs=0.05)
-
-
 # ------------------------------------------------------------------ contract
-
-
-@pytest.mark.slow
-def test_it_keeps_the_contract_as_a_third_party_would_check_it() -> None:
-    report = check_policy(lambda seed: goodput(seed))
-    assert not report.exempt
-    assert report.decided_by_signal > 0
 
 
 @pytest.mark.parametrize(
@@ -162,40 +127,20 @@ def test_it_keeps_the_contract_as_a_third_party_would_check_it() -> None:
     ids=str,
 )
 def test_every_plan_can_run(capability: Capability) -> None:
-    policy, random = goodput(), np.random.default_rng(2)
-    kmax = capability.max_draft_tokens
-    values, measured = set(), 0
+    policy, random, values = goodput(), np.random.default_rng(2), set()
+    kmax, one_k = capability.max_draft_tokens, capability.level is Level.UNIFORM
     for number in range(160):
         batch = int(random.integers(1, 20))
-        uneven = capability.level is not Level.UNIFORM
-        available = random.integers(0, kmax + 1, batch) if uneven else kmax
-        context = made.context(
-            batch,
-            capability,
-            step=number,
-            draft_available=available,
-            now=0.01 * number,
-            context_tokens=100,
-        )
+        available = kmax if one_k else random.integers(0, kmax + 1, batch)
+        times = {"step": number, "now": 0.01 * number}
+        context = made.context(batch, capability, draft_available=available, **times)
         plan = policy.plan(context)
         assert not plan_fault(plan, context), plan_fault(plan, context)
-        assert (plan.verify <= context.draft_available).all()
-        assert (plan.verify >= 0).all()
-        if capability.level is Level.UNIFORM:
-            assert set(plan.verify.tolist()) <= set(capability.uniform_values)
-            assert plan.draft_depth in capability.uniform_values
-            assert len(set(plan.verify.tolist())) == 1
         values |= set(plan.verify.tolist())
-        measured += plan.measures
         seconds = 0.01 + 1e-4 * int(plan.verify.sum()) + 1e-3 * plan.draft_depth
         accepted = np.minimum(plan.verify, random.integers(0, kmax + 1, batch))
-        outcome = made.outcome(
-            context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
-        )
-        policy.observe(finished_step(context, plan, outcome))
-    if len(capability.uniform_values) > 1:
-        assert len(values) > 1
-    assert capability.level is not Level.UNIFORM or measured <= 80
+        observe(policy, context, plan, accepted, seconds)
+    assert len(values) > 1 or len(capability.uniform_values) == 1
 
 
 @pytest.mark.parametrize("level", list(Level))
@@ -206,31 +151,34 @@ def test_k_does_not_look_ahead(level: Level) -> None:
     assert check_noninterference(goodput(), plain).rounds > 0
 
 
-def test_a_draft_that_is_sure_is_admitted_before_one_that_is_not() -> None:
-    """Learned from outcomes; without the option, confidence changes nothing."""
-    differs = {}
-    for use in (True, False):
-        policy, random = goodput(confidence=use), np.random.default_rng(0)
-        engine = Capability(level=Level.FULL, max_draft_tokens=4)
-        more = []
-        for number in range(250):
-            sure = random.random((16, 4)) < 0.5
-            confidence = np.where(sure, 0.95, 0.3)
-            context = made.context(16, engine, step=number, confidence=confidence)
-            plan = policy.plan(context)
-            hits = random.random((16, 4)) < np.where(sure, 0.95, 0.2)
-            accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
-            seconds = 0.01 + 2e-4 * int(plan.verify.sum()) + 5e-4 * max(plan.draft_depth, 1)
-            outcome = made.outcome(
-                context, plan.verify, accepted, draft_depth=plan.draft_depth, seconds=seconds
-            )
-            policy.observe(finished_step(context, plan, outcome))
-            if number > 150 and not plan.measures and plan.verify.any():
-                first = sure[:, 0]
-                more.append(plan.verify[first].mean() - plan.verify[~first].mean())
-        differs[use] = np.mean(more)
-    assert differs[True] > 0.8, differs
-    assert abs(differs[False]) < 0.3, differs
+@pytest.mark.parametrize("shown", ["at hand", "with the outcome", "and not used"])
+def test_confidence_is_learned_from_and_admits_drafts_that_are_sure(shown: str) -> None:
+    policy, random = goodput(confidence=shown != "and not used"), np.random.default_rng(0)
+    engine = Capability(level=Level.FULL, max_draft_tokens=4)
+    more, errors = [], []
+    for number in range(400):
+        sure = random.random((16, 4)) < 0.5
+        confidence = np.where(sure, 0.95, 0.3)
+        at_hand = None if shown == "with the outcome" else confidence
+        context = made.context(16, engine, step=number, confidence=at_hand, now=0.01 * number)
+        plan = policy.plan(context)
+        hits = random.random((16, 4)) < np.where(sure, 0.95, 0.2)
+        accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), plan.verify)
+        seconds = 0.01 + 2e-4 * int(plan.verify.sum()) + 5e-4 * max(plan.draft_depth, 1)
+        observe(policy, context, plan, accepted, seconds, confidence=confidence)
+        if number > 200 and not plan.measures and plan.verify.any():
+            first = sure[:, 0]
+            more.append(plan.verify[first].mean() - plan.verify[~first].mean())
+            errors.append(16 + accepted.sum() - plan.predicted_tokens)
+    assert len(errors) > 100
+    assert abs(np.mean(errors)) < 1.0, np.mean(errors)  # of some 30 tokens
+    found = policy.hazard_quality()
+    if shown == "and not used":
+        assert "confidence" not in found
+    else:
+        assert found["confidence"]["auc"] > found["history"]["auc"] + 0.1
+        assert found["confidence"]["ece"] < 0.08
+    assert np.mean(more) > 0.8 if shown == "at hand" else abs(np.mean(more)) < 0.3
 
 
 def test_padding_is_filled_with_drafts_that_are_at_hand() -> None:
@@ -252,26 +200,6 @@ def test_padding_is_filled_with_drafts_that_are_at_hand() -> None:
     policy._filled = lambda _, verify: asked.append(verify) or verify
     policy.plan(made.context(8, engine, step=1))
     assert asked
-
-
-def test_decisions_do_not_depend_on_names_or_on_the_order_of_dicts() -> None:
-    """A state read from JSON with its keys in another order plans the same."""
-    policy = trained()
-    state = json.loads(json.dumps(policy.state()))
-    turned = reversed_keys(state)
-    assert list(turned) != list(state)
-    plans = []
-    for each in (state, turned):
-        fresh = goodput()
-        fresh.restore(each)
-        plans.append(planned(fresh))
-    assert plans[0] == plans[1]
-
-
-def reversed_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: reversed_keys(value[key]) for key in reversed(value)}
-    return value
 
 
 def test_what_opted_out_requests_emit_does_not_dilute_the_gain_of_the_others() -> None:
@@ -326,14 +254,7 @@ def test_an_opted_out_request_is_no_loss_and_gets_no_drafts() -> None:
         plan = policy.plan(context)
         assert not plan.verify[1:].any()
         # Each draft of the one that takes part is accepted: 5 tokens for 1.5 times the seconds.
-        outcome = made.outcome(
-            context,
-            plan.verify,
-            plan.verify,
-            draft_depth=plan.draft_depth,
-            seconds=0.01 + 1e-3 * plan.draft_depth,
-        )
-        policy.observe(finished_step(context, plan, outcome))
+        observe(policy, context, plan, plan.verify, 0.01 + 1e-3 * plan.draft_depth)
         assert plan.mode is not Mode.OFF_COLD
     assert policy.switch.lost < 0.0
 
@@ -366,12 +287,7 @@ def test_at_the_return_of_the_drafter_acceptance_is_open_again() -> None:
 
 @pytest.mark.parametrize(
     ("level", "cold_off"),
-    [
-        (Level.FULL, False),
-        (Level.FULL, True),
-        (Level.VERIFY, False),
-        (Level.VERIFY, True),
-    ],
+    [(Level.FULL, False), (Level.VERIFY, True)],
 )
 @pytest.mark.slow
 def test_drafts_that_pay_again_are_seen_though_none_was_planned(
@@ -467,30 +383,6 @@ def test_a_policy_without_steps_has_an_empty_state_and_takes_one() -> None:
 
 
 WRONG: list[Any] = [None, "x", -1, math.nan, math.inf, [], {}]
-GONE = object()
-
-
-def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Everything that stands somewhere in a state; of a list, its first entry."""
-    if place:
-        yield place
-    if isinstance(value, dict):
-        for key in value:
-            yield from places(value[key], (*place, key))
-    elif isinstance(value, list) and value:
-        yield from places(value[0], (*place, 0))
-
-
-def damaged(state: dict[str, Any], place: tuple[Any, ...], wrong: Any) -> dict[str, Any]:
-    result = copy.deepcopy(state)
-    inner: Any = result
-    for key in place[:-1]:
-        inner = inner[key]
-    if wrong is GONE:
-        del inner[place[-1]]
-    else:
-        inner[place[-1]] = wrong
-    return result
 
 
 def test_a_damaged_state_is_refused_in_one_line_or_does_no_harm() -> None:
@@ -499,7 +391,7 @@ def test_a_damaged_state_is_refused_in_one_line_or_does_no_harm() -> None:
     for place, wrong in itertools.product(places(state), (*WRONG, GONE)):
         fresh = goodput()
         try:
-            fresh.restore(damaged(state, place, wrong))
+            fresh.restore(changed(state, place, wrong))
         except PolicyError as error:
             refusals += 1
             if "\n" in str(error):
@@ -512,26 +404,18 @@ def test_a_damaged_state_is_refused_in_one_line_or_does_no_harm() -> None:
             fresh.plan(made.context(3, KMAX))
         context = made.context(3, KMAX, step=1)
         plan = fresh.plan(context)
-        outcome = made.outcome(context, plan.verify, 0)
-        fresh.observe(finished_step(context, plan, outcome))
+        observe(fresh, context, plan, 0, 0.01)
         json.dumps(fresh.state(), allow_nan=False)
     assert refusals > 100
 
 
-def test_a_state_of_the_policy_of_before_is_refused_in_a_line_and_learning_starts_over() -> None:
-    """As version 0.1 wrote it: hazards by position, and a cost profile."""
+def test_a_state_of_another_schema_or_kmax_is_refused_and_nothing_is_lost() -> None:
+    state = trained(20).state()
+    policy = goodput()  # as version 0.1 wrote it: hazards by position, and a cost profile
     before = {"schema": 1, "acceptance": {"position_effect": [0.7] * KMAX}, "profile": None}
-    policy = goodput()
     with refused(PolicyError, "state: schema 1 is of another version, 2 is expected"):
         policy.restore(before)
     assert policy.state() == {}
-    assert repr(planned(policy)) == repr(planned(goodput()))
-
-
-def test_a_state_of_another_schema_or_kmax_is_refused_and_nothing_is_lost() -> None:
-    state = trained(20).state()
-    with refused(PolicyError, "schema 1 is of another version"):
-        goodput().restore(state | {"schema": 1})
     running = goodput()
     run(running, kmax=3, concurrency=2, machine=GPU, steps=20, hazards=lambda r: np.full(3, 0.5))
     before = json.dumps(running.state())
@@ -551,8 +435,3 @@ def test_the_prior_of_an_option_is_what_it_begins_with() -> None:
         each.plan(made.context(4, KMAX))
     logits = [each.acceptance.logits(np.arange(1))[0, 0] for each in (low, high)]
     assert 1.0 / (1.0 + np.exp(-np.array(logits))) == pytest.approx([0.2, 0.9])
-
-
-def test_it_runs_on_a_fake_engine_with_both_signals() -> None:
-    engine = FakeEngine(Capability(level=Level.FULL, max_draft_tokens=5), signal=True)
-    assert len(engine.run(goodput(), 60)) == 60

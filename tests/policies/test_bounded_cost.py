@@ -5,7 +5,6 @@ peak of allocations, time the number of executed lines of this package.
 """
 
 import contextlib
-import copy
 import json
 import sys
 import tracemalloc
@@ -23,6 +22,7 @@ from msgspec import inspect
 from adaptive_spec import Capability, Level, PolicyError
 from adaptive_spec.policy import available_policies, build_policy, policy_class
 from adaptive_spec.testing.fake_engine import FakeEngine
+from tests.policies.saved_states import changed, entry, places
 from tests.policies.test_contract import EVERY_POLICY, OPTIONS
 
 MOST_BYTES = 12 << 20
@@ -154,32 +154,18 @@ def test_options_with_too_many_values_are_refused() -> None:
         build_policy("goodput", {"x": [[i + 1, 1] for i in range(2000)]})
 
 
-def numbers(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Places of the numbers in a state; of a list, the first."""
-    if isinstance(value, dict):
-        for key in value:
-            yield from numbers(value[key], (*place, key))
-    elif isinstance(value, list):
-        if value:
-            yield from numbers(value[0], (*place, 0))
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield place
-
-
 @pytest.mark.parametrize("name", EVERY_POLICY)
 def test_no_number_of_a_saved_state_sets_memory_or_time(name: str) -> None:
     learned = build_policy(name, OPTIONS.get(name), baselines=True)
     FakeEngine(Capability(level=Level.FULL, max_draft_tokens=5), signal=True).run(learned, 30)
     state = json.loads(msgspec.json.encode(learned.state()))
-    for place in list(numbers(state)):
+    for place in places(state):
+        value = entry(state, place)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
         for huge in HUGE[1:]:
-            changed = copy.deepcopy(state)
-            inner: Any = changed
-            for key in place[:-1]:
-                inner = inner[key]
-            inner[place[-1]] = huge
             policy = build_policy(name, OPTIONS.get(name), baselines=True)
             with contextlib.suppress(PolicyError):
                 with counted(MOST_LINES_TO_BUILD):
-                    policy.restore(changed)
+                    policy.restore(changed(state, place, huge))
                 run_some_steps(policy, Level.FULL)

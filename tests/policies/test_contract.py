@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Config, Controller, Level, Mode, SpecPlan, check_policy
+from adaptive_spec import Capability, Level, SpecPlan, check_policy
 from adaptive_spec.policy import Policy, available_policies, build_policy
-from adaptive_spec.step import FinishedStep, IntArray, StepContext
+from adaptive_spec.step import FinishedStep, StepContext
 from adaptive_spec.testing.fake_engine import FakeEngine
 from tests.losslessness.exact.shipped import LIVE
 from tests.refused import refused
@@ -111,49 +111,3 @@ def broken(change: str) -> Policy:
 def test_a_policy_that_breaks_the_contract_is_found_out(change: str, said: str) -> None:
     with refused(AssertionError, match=said):
         check_policy(lambda seed: broken(change), levels=[Level.FULL])
-
-
-class Failing(type(build_policy("turbospec", baselines=True))):
-    """Raises, or answers nonsense, in one of its methods."""
-
-    def __init__(self, where: str, nonsense: bool) -> None:
-        self.where, self.nonsense = where, nonsense
-        super().__init__(self.Options())
-
-    def _answer(self, where: str, sound: Any) -> Any:
-        if where != self.where:
-            return sound
-        if self.nonsense:
-            return "nonsense"
-        raise RuntimeError("boom")
-
-    def plan(self, context: StepContext) -> SpecPlan:
-        plan: SpecPlan = self._answer("plan", super().plan(context))
-        return plan
-
-    def observe(self, step: FinishedStep) -> None:
-        self._answer("observe", super().observe(step))
-
-    def forget(self, slots: IntArray) -> None:
-        self._answer("forget", super().forget(slots))
-
-
-@pytest.mark.parametrize("where", ["plan", "observe", "forget"])
-@pytest.mark.parametrize("nonsense", [False, True], ids=["raises", "nonsense"])
-def test_no_failure_of_a_policy_leaves_the_controller(where: str, nonsense: bool) -> None:
-    capability = Capability(level=Level.FULL, max_draft_tokens=5)
-    controller = Controller(Failing(where, nonsense), capability, Config())
-    engine = FakeEngine(capability, signal=True)
-    round_ = engine.next_round()
-    context = engine.context(round_, round_.possible)
-    slots = [controller.slots.assign(name) for name in round_.names]
-    assert slots == context.slots.tolist()
-    plan = controller.plan(context)
-    assert plan.mode is (Mode.ENGINE if where == "plan" else Mode.ON)
-    if where == "plan":
-        assert plan.verify.tolist() == context.draft_available.tolist()
-    controller.observe(engine.verify(round_, plan, round_.possible))
-    controller.finish(round_.names)
-    # What observe and forget return is not looked at.
-    harmless = nonsense and where in ("observe", "forget")
-    assert sum(controller.counters.snapshot()["fail_opens"].values()) == (0 if harmless else 1)

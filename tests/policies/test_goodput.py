@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,7 +11,7 @@ from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Phase, Scenario, simulate
-from tests.policies.closed_loop import GPU, LAPTOP, alike, mixed, run
+from tests.policies.closed_loop import LAPTOP, alike, run
 from tests.sim.small_server import PlainDrafter, closed_load, independent, server
 
 
@@ -18,37 +19,19 @@ def goodput(**options: Any) -> Policy:
     return build_policy("goodput", options, seed=1)
 
 
-def laptop(hazards: Any, concurrency: int, steps: int, **more: Any) -> dict[str, Any]:
-    """A small machine that serves so many requests of six drafts."""
-    setting = {"concurrency": concurrency, "machine": LAPTOP, "steps": steps}
-    return setting | {"hazards": lambda random: hazards(random)[:6]} | more
-
-
-def best_static(**setting: Any) -> float:
-    return max(run(build_policy("static", {"k": k}), **setting).tokens_per_second for k in range(7))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [1, 2])
-def test_it_reaches_the_best_fixed_k_though_results_come_late(delay: int) -> None:
+def test_it_reaches_the_best_fixed_k_though_results_come_late() -> None:
     """Without a delay: `test_beliefs_at_work`."""
-    setting = laptop(alike(0.7), 8, 1500, delay=delay)
-    reached = run(goodput(), warmup=800, **setting)
-    assert reached.tokens_per_second >= 0.97 * best_static(**setting)
-
-
-@pytest.mark.parametrize("machine", [LAPTOP, GPU], ids=["laptop", "gpu"])
-@pytest.mark.parametrize("level", list(Level))
-def test_cold_start_loses_little(machine: Any, level: Level) -> None:
-    setting = laptop(alike(0.6), 16, 500, machine=machine, level=level)
-    assert run(goodput(), **setting).tokens_per_second >= 0.93 * best_static(**setting)
-
-
-@pytest.mark.slow
-def test_mixed_requests_in_one_batch_beat_every_fixed_k() -> None:
-    setting = laptop(mixed, 16, 2000)
-    reached = run(goodput(), warmup=800, **setting)
-    assert reached.tokens_per_second >= 1.01 * best_static(**setting)
+    setting: dict[str, Any] = {
+        "concurrency": 8,
+        "machine": LAPTOP,
+        "steps": 1500,
+        "hazards": lambda random: alike(0.7)(random)[:6],
+        "delay": 2,
+    }
+    policies = (goodput(), *(build_policy("static", {"k": k}) for k in range(7)))
+    reached, *fixed = (run(each, warmup=800, **setting).tokens_per_second for each in policies)
+    assert reached >= 0.97 * max(fixed)
 
 
 def run_of_goodput_modes(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:
@@ -126,8 +109,7 @@ def test_acceptance_that_dies_turns_k_to_0_until_it_returns(concurrency: int) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_acceptance_that_rises_while_off_is_expected_of_those_that_come(seed: int) -> None:
+def test_acceptance_that_rises_while_off_is_expected_of_those_that_come() -> None:
     """The few requests that a probe reads in have shown it; all others are new to the drafter."""
     setting = Scenario(
         load="closed:64",
@@ -136,7 +118,6 @@ def test_acceptance_that_rises_while_off_is_expected_of_those_that_come(seed: in
         hardware="h100-llama-8b",
         engine=EngineOptions(max_draft_tokens=6),
         phases=(Phase(at=15.0, files=("model:steady-80",)),),
-        seed=seed,
         seconds=50.0,
         warmup_seconds=15.0,
     )
@@ -166,38 +147,48 @@ def test_near_break_even_knowing_each_request_gains() -> None:
     assert reached >= 1.01 * uniform
 
 
-def test_estimates_meet_runs_of_no_speculation_and_of_the_engines_k():
-    data = independent(0.7, 10_000, depth=4, records=50)
+# ----------------------------------------------------------------- confidence
 
-    def throughput(policy: str) -> float:
-        engine = server(closed_load(4), policy, data=data, max_draft_tokens=4)
-        return engine.run(max_tokens=6000, warmup_steps=50).throughput_tok_s
 
-    engine = server(closed_load(4), data=data, max_draft_tokens=4)
-    measured = engine.run(max_tokens=12000, warmup_steps=200).throughput_tok_s
-    said = engine.controller.status()["estimates"]
-    assert said["no_speculation"] == pytest.approx(throughput("off"), rel=0.06)
-    assert said["engine_k"] == pytest.approx(throughput("static"), rel=0.05)
-    assert said["planned"] == pytest.approx(measured, rel=0.05)
+def scenario(concurrency: int, auc: float | None = 0.85, **engine: Any) -> Scenario:
+    return Scenario(
+        load=f"closed:{concurrency}",
+        acceptance=("model:mixed",),
+        drafter="eagle",
+        hardware="h100-llama-8b",
+        engine=EngineOptions(max_draft_tokens=6, **engine),
+        seed=1,
+        tokens=800 * concurrency + 2000,
+        warmup_steps=300,
+        confidence_auc=auc,
+    )
+
+
+def throughput(setting: Scenario, **options: Any) -> float:
+    result = setting.run(build_policy("goodput", options, seed=1), "goodput")
+    assert result.fail_opens == 0
+    return result.throughput_tok_s
+
+
+def history_only(setting: Scenario) -> float:
+    return throughput(setting, confidence=False)
 
 
 @pytest.mark.slow
-def test_while_off_the_plan_is_worth_no_speculation():
-    engine = server(
-        closed_load(4),
-        "goodput",
-        data=independent(0.05, 5000, depth=4),
-        drafter=PlainDrafter(pass_=10e-3),
-        counts=True,
-        max_draft_tokens=4,
-    )
-    engine.run(max_tokens=12000)
-    status = engine.controller.status()
-    assert status["last_mode"] == "off_cold"
-    said = status["estimates"]
-    assert said["planned"] == pytest.approx(said["no_speculation"], rel=0.02)
+@pytest.mark.parametrize(
+    ("options", "gain"),
+    # At level VERIFY all Kmax drafts are made in every step, whatever comes of them.
+    [pytest.param({}, 1.01, marks=pytest.mark.long), ({"level": Level.VERIFY}, 1.01)],
+)
+def test_it_gains_by_trimming_what_was_drafted(options: dict[str, Any], gain: float) -> None:
+    # Depths 1 and 2 are nearly alike here: which of them a run settles on differs by seed.
+    settings = [msgspec.structs.replace(scenario(128, **options), seed=seed) for seed in range(2)]
+    ratios = [throughput(setting) / history_only(setting) for setting in settings]
+    assert np.mean(ratios) > gain
+    assert min(ratios) > 0.99
 
 
-def test_there_are_no_estimates_before_a_step_was_planned():
-    assert build_policy("goodput").estimates() == {}
-    assert server(closed_load(1), "static").controller.status()["estimates"] == {}
+@pytest.mark.slow
+def test_a_signal_that_tells_nothing_costs_next_to_nothing() -> None:
+    setting = scenario(16, auc=0.5)
+    assert throughput(setting) > 0.985 * history_only(setting)

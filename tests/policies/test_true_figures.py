@@ -60,9 +60,7 @@ def noting(observe: Any, outcomes: list[Any]) -> Any:
 
 
 @functools.cache
-def served(
-    drafter: str, clients: int, policy: str, mode: Any = "on", share: float = 0.0
-) -> Counted:
+def served(drafter: str, clients: int, policy: str, mode: Any = "on") -> Counted:
     """Serve closed-loop clients; the mode is switched after the warm-up."""
     name, records = DRAFTERS[drafter]
     scenario = Scenario(
@@ -87,9 +85,7 @@ def served(
     outcomes: list[Any] = []
     for step in range(WARM_UP + STEPS):
         if step == WARM_UP:
-            controller.config = msgspec.structs.replace(
-                controller.config, mode=mode, shadow_share=share
-            )
+            controller.config = msgspec.structs.replace(controller.config, mode=mode)
             controller.mode = mode
             before, began = controller.status(), engine.now
             watched: Any = controller
@@ -136,12 +132,10 @@ def test_the_estimated_gain_is_near_the_counted_one(drafter: str, clients: int) 
     assert ours.ratio("engine_k") == pytest.approx(over_own, rel=near)
 
 
-@pytest.mark.parametrize(("mode", "share"), [("off", 0.0), ("shadow", 0.0)])
+@pytest.mark.parametrize("mode", ["off", "shadow"])
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_where_the_engines_own_k_runs_nothing_is_gained(
-    drafter: str, mode: str, share: float
-) -> None:
-    found = served(drafter, 8, "goodput", mode, share)
+def test_where_the_engines_own_k_runs_nothing_is_gained(drafter: str, mode: str) -> None:
+    found = served(drafter, 8, "goodput", mode)
     own = served(drafter, 8, "static")
     assert abs(found.per_second / own.per_second - 1.0) < 0.06  # other requests are under way
     assert found.ratio("engine_k") == 1.0

@@ -20,6 +20,7 @@ from adaptive_spec.policies.step_times import StepTimes
 from adaptive_spec.policy import Peer
 from adaptive_spec.step import Capability, Level
 from adaptive_spec.testing.fake_engine import KMAX, FakeEngine
+from tests.policies.saved_states import changed
 
 FULL = Capability(level=Level.FULL, max_draft_tokens=KMAX)
 
@@ -192,11 +193,7 @@ def test_a_replica_that_learned_nothing_of_its_own_adds_nothing(states: list[dic
 def test_a_damaged_state_is_left_out_by_one_line(
     states: list[dict], place: tuple[str, ...], value: object, said: str
 ) -> None:
-    damaged = msgspec.json.decode(msgspec.json.encode(states[0]))
-    inner = damaged
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
+    damaged = changed(states[0], place, value)
     peers = [Peer(name="bad", state=damaged), Peer(name="good", state=states[1])]
     policy, refused = joined(peers)
     without, _ = joined(peers[1:])

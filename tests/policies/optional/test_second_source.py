@@ -16,6 +16,7 @@ from adaptive_spec.policies.optional.second_source import SecondSource
 from adaptive_spec.step import FinishedStep
 from adaptive_spec.testing import finished_step
 from tests import steps as made
+from tests.policies.closed_loop import observe
 
 KMAX, BATCH = 4, 8
 ENGINE = Capability(level=Level.FULL, max_draft_tokens=KMAX, cold_off=True)
@@ -151,16 +152,9 @@ class Text:
             passes = 0 if plan.mode is Mode.OFF_COLD else max(plan.draft_depth, 1)
             seconds = 0.02 + 2e-4 * int(plan.verify.sum()) + 2e-3 * passes
             self.now += seconds
-            outcome = made.outcome(
-                context,
-                plan.verify,
-                accepted,
-                draft_depth=plan.draft_depth,
-                seconds=seconds,
-                now=self.now,
-                lookup_agreed=np.where(copies, right[0], 0),
-            )
-            self.policy.observe(finished_step(context, plan, outcome))
+            agreed = np.where(copies, right[0], 0)
+            times = {"seconds": seconds, "now": self.now}
+            observe(self.policy, context, plan, accepted, lookup_agreed=agreed, **times)
             self.step += 1
             if self.step % 50 == 0:
                 self.policy.forget(context.slots)
@@ -168,33 +162,25 @@ class Text:
 
 
 @pytest.mark.slow
-def test_a_drafter_that_gains_over_nothing_and_not_over_copies_stops() -> None:
+def test_a_drafter_that_gains_over_nothing_and_not_over_copies_stops_until_they_fade() -> None:
     """Its drafts are accepted half the time, and copies nearly always."""
-    cold = Text(1.0).run(1500)[-500:] == Mode.OFF_COLD
-    assert cold.mean() > 0.6
-    assert not (Text(0.0).run(1500)[-500:] == Mode.OFF_COLD).any()
-    assert not (Text(0.5, hazard=0.8).run(1500)[-500:] == Mode.OFF_COLD).any()
-
-
-@pytest.mark.slow
-def test_copied_drafts_are_verified_while_the_drafter_rests() -> None:
     text = Text(1.0)
-    text.run(1500)
+    assert (text.run(1500)[-500:] == Mode.OFF_COLD).mean() > 0.6
     resting = [each for each in text.plans[-300:] if each.mode is Mode.OFF_COLD]
     assert np.mean([each.verify.mean() for each in resting]) > 0.9 * KMAX
     assert all(each.draft_depth == 0 and each.from_lookup.all() for each in resting)
     assert all(each.predicted_tokens > 3.0 * BATCH for each in resting)
-
-
-@pytest.mark.slow
-def test_the_drafter_comes_back_where_copies_fade() -> None:
-    text = Text(1.0)
-    text.run(1500)
     text.policy.switch.cold, text.policy.switch.until = True, text.now + 500.0
     text.run(20)
     assert text.policy.switch.cold
     text.share = 0.0
     assert (text.run(60)[-20:] != Mode.OFF_COLD).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [Text(0.0), Text(0.5, hazard=0.8)], ids=["none", "half"])
+def test_a_drafter_whose_drafts_copies_do_not_replace_goes_on(text: Text) -> None:
+    assert not (text.run(1500)[-500:] == Mode.OFF_COLD).any()
 
 
 def test_copied_drafts_say_nothing_of_the_drafter() -> None:
