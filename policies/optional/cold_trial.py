@@ -7,9 +7,10 @@ of the plan,
     H sigma u(gap / sigma) - n lost - stake,    stake = L / 2 T (1 - B / tokens),
 
 and costs the requests alive their drafts: they emit B tokens a step where the plan emits more, for
-half of the mean lifetime L (seconds). A look-up has no state, and no such stake. The drafter stops
-if the plan that the trial interrupted was no better than what it has timed. Otherwise its losses
-are no reason to stop it until half of the requests have a drafter again.
+half of the mean lifetime L (seconds). The drafter stops if the plan that the trial interrupted was
+no better than what it has timed. Otherwise its losses are no reason to stop it until half of the
+requests have a drafter again. A look-up has no state to lose: its trial has no stake, and its
+losses alone are a reason to stop it.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ class ColdTrial:
         if self.worth(forecast, seen, lifetime) <= 0.0:
             return False
         self._left, self.recovering = STEPS - 1, True
-        self._paid = forecast.counted(forecast.best_tokens) / context.batch_size
-        self._paid /= forecast.best.seconds
+        if context.capability.off_pass:
+            self._paid = forecast.counted(forecast.best_tokens) / context.batch_size
+            self._paid /= forecast.best.seconds
         return True
 
     def stops(self, forecast: StepForecast) -> bool:
@@ -92,8 +94,9 @@ class ColdTrial:
         x = times.rows(batch, tokens_run, total, passes)
         seconds = np.maximum(x @ times.coefficients, 1e-3)
         gap = float(np.log(tokens / seconds[0]) - np.log(batch / seconds[1]))
-        if gap <= 0.0:
+        if gap <= 0.0 and context.capability.off_pass:
             return 0.0  # the switch takes care of it
+        gap = max(gap, 0.0)
         apart = x[1] / seconds[1] - x[0] / seconds[0]
         error = self._times.noise * float(seconds[1]) ** 2 / STEPS
         told = float(apart @ times.covariance @ x[1]) ** 2

@@ -194,7 +194,7 @@ def lone(policy: GoodputPolicy) -> ColdTrial:
     [
         ({}, True),
         ({"depth_follows": True}, False),
-        ({"off_pass": False}, False),
+        ({"off_pass": False}, True),
         ({"cold_off": False}, False),
         ({"level": Level.VERIFY}, True),
     ],
