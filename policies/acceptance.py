@@ -32,6 +32,7 @@ from adaptive_spec.policies.gaussian import (
     SavedGaussian,
     inform,
     saved_gaussian,
+    variance_of,
 )
 from adaptive_spec.policies.kernels import Kernel, Limits, Matrix, Vector
 from adaptive_spec.policies.labels import Labels
@@ -167,10 +168,7 @@ def learn_positions(
     for j in range(kmax):
         off += sums[0, j]
         total += sums[1, j]
-    known = total
-    for j in range(kmax):
-        for k in range(kmax):
-            known += sums[1, j] * covariance[j, k] * sums[1, k]
+    known = total + variance_of(covariance, sums[1])
     alike = 1.0 + ALIKE * total + off * off / max(9.0 * known, 1.0)
     information = np.empty(kmax)
     for j in range(kmax):

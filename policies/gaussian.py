@@ -18,6 +18,32 @@ _NEGATIVE = -1e-3
 
 
 @Kernel
+def dot(x: Vector, y: Vector) -> float:
+    """Return x'y."""
+    found = 0.0
+    for p in range(len(x)):
+        found += x[p] * y[p]
+    return found
+
+
+@Kernel
+def product(covariance: Matrix, x: Vector) -> Vector:
+    """Return P x of x [P], most of whose entries may be 0."""
+    found = np.zeros(len(x))
+    for p in range(len(x)):
+        if x[p] != 0.0:
+            for q in range(len(x)):
+                found[q] += x[p] * covariance[p, q]
+    return found
+
+
+@Kernel
+def variance_of(covariance: Matrix, x: Vector) -> float:
+    """Return x' P x."""
+    return dot(x, product(covariance, x))
+
+
+@Kernel
 def condition(mean: Vector, covariance: Matrix, row: Vector, value: float, variance: float) -> None:
     """Condition N(mean, P) on row . c = value, observed with this variance. In place.
 
@@ -28,16 +54,8 @@ def condition(mean: Vector, covariance: Matrix, row: Vector, value: float, varia
         value: observed.
         variance: of the observation's error.
     """
-    size = len(mean)
-    side = np.zeros(size)
-    for p in range(size):
-        if row[p] != 0.0:
-            for q in range(size):
-                side[q] += row[p] * covariance[p, q]
-    total, off = variance, value
-    for p in range(size):
-        total += row[p] * side[p]
-        off -= row[p] * mean[p]
+    size, side = len(mean), product(covariance, row)
+    total, off = variance + dot(row, side), value - dot(row, mean)
     for p in range(size):
         gain = side[p] / total
         mean[p] += gain * off

@@ -15,11 +15,11 @@ resemble each other, and both AUCs are lower than over all drafts.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from adaptive_spec.policies.kernels import Kernel, Limits, Matrix
+from adaptive_spec.policies.kernels import Cube, Kernel, Limits, Matrix
 from adaptive_spec.step import FloatArray, IntArray
 
 Source = Literal["history", "confidence"]
@@ -37,11 +37,10 @@ _FADES_EVERY = 4 * _MOST_UNCOUNTED
 _KEPT = math.exp(-_FADES_EVERY / _MEMORY_STEPS)
 _LEAST_OBSERVED = 50.0
 """Drafts, accepted and rejected together, before anything is said."""
-_Counts = Annotated[FloatArray, "float64[:, :, ::1]"]
 
 
 @Kernel
-def tally(hazard: Matrix, verified: Limits, accepted: Limits, counts: _Counts) -> None:
+def tally(hazard: Matrix, verified: Limits, accepted: Limits, counts: Cube) -> None:
     """Add the observed drafts of some steps to histograms of their predicted hazards, in place.
 
     `counts` [Kmax, bins, 3]: by position and bin of the hazard `[Kmax, B]` how many drafts were

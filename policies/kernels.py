@@ -32,6 +32,7 @@ from adaptive_spec.step import BoolArray, FloatArray, IntArray
 
 Vector = Annotated[FloatArray, "float64[::1]"]
 Matrix = Annotated[FloatArray, "float64[:, ::1]"]
+Cube = Annotated[FloatArray, "float64[:, :, ::1]"]
 Integers = Annotated[IntArray, "int64[::1]"]
 Limits = Annotated[IntArray, "Array(int64, 1, 'A', True)"]
 """Integers [B] that may be read-only, as the controller makes the limits of a plan."""

@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 
+from adaptive_spec.policies.gaussian import dot
 from adaptive_spec.policies.kernels import Kernel, Matrix, Vector
 from adaptive_spec.step import FloatArray
 
@@ -180,11 +181,7 @@ def expected_time(
     passes: float,
 ) -> float:
     """Return the units that a step without prompts takes."""
-    x = step_features(buckets, batch, tokens, context, passes, 0.0)
-    found = 0.0
-    for p in range(SIZE):
-        found += x[p] * c[p]
-    return max(found, 1e-3)
+    return max(dot(step_features(buckets, batch, tokens, context, passes, 0.0), c), 1e-3)
 
 
 @Kernel

@@ -26,8 +26,10 @@ import numpy as np
 from adaptive_spec.policies.gaussian import (
     SavedGaussian,
     condition,
+    dot,
     likeliest_nonnegative,
     saved_gaussian,
+    variance_of,
 )
 from adaptive_spec.policies.kernels import Kernel, Matrix, Rows, Vector
 from adaptive_spec.policies.step_features import (
@@ -91,17 +93,6 @@ def untimed_of(timed: Vector) -> Vector:
 
 
 @Kernel
-def variance_of(covariance: Matrix, x: Vector) -> float:
-    """Return x' P x of x [P], most of whose entries are 0."""
-    found = 0.0
-    for p in range(len(x)):
-        if x[p] != 0.0:
-            for q in range(len(x)):
-                found += x[p] * covariance[p, q] * x[q]
-    return found
-
-
-@Kernel
 def shortest_times(
     c: Vector,
     covariance: Matrix,
@@ -121,9 +112,8 @@ def shortest_times(
     for k in range(len(passes)):
         run = passes[k] if k else 0.0
         x = step_features(buckets, batch, tokens[k], context, run, 0.0)
-        found[k] = 0.0
+        found[k] = dot(x, c)
         for p in range(SIZE):
-            found[k] += x[p] * c[p]
             x[p] -= none[p]
         found[k] -= math.sqrt(max(variance_of(covariance, x), 0.0))
         found[k] = max(found[k], found[0], 1e-3)
@@ -142,9 +132,7 @@ def widen(covariance: Matrix, spread: Matrix, share: float) -> None:
 def expect(x: Vector, c: Vector, ragged: bool) -> float:
     """Return the units that a step x [P] takes with c [P]; its ragged part is overwritten."""
     x[RAGGED] = 0.0
-    expected = 0.0
-    for p in range(len(x)):
-        expected += x[p] * c[p]
+    expected = dot(x, c)
     if ragged:
         x[RAGGED] = expected - x[PASSES] * c[PASSES]
         expected += x[RAGGED] * c[RAGGED]

@@ -15,8 +15,8 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from adaptive_spec.policies.planning.planner import Admission
-from adaptive_spec.policies.planning.shared_k import best_admission
+from adaptive_spec.policies.planning.planner import Admission, engine_of
+from adaptive_spec.policies.planning.search import best_admission
 from adaptive_spec.policies.static import StaticOptions, StaticPolicy
 from adaptive_spec.policy_helpers import StatelessPolicy, fixed_plan
 from adaptive_spec.sim.engine.loop import Engine
@@ -148,9 +148,9 @@ class StepOracle(StatelessPolicy, ABC):
         """The planner's choice where exactly these drafts are accepted."""
         depths = np.arange(context.capability.max_draft_tokens)[:, None]
         survival = (depths < accepted).astype(np.float64)
-        weights = np.ones(context.batch_size)
-        seconds = true_seconds(self.step_time, context)
-        return best_admission(survival, weights, limit, limit, *seconds, context.capability)
+        costs = *true_seconds(self.step_time, context), *engine_of(context.capability)
+        base = float(context.batch_size)
+        return Admission(*best_admission(survival, base, limit, limit, *costs))
 
 
 class ForesightPolicy(StepOracle):

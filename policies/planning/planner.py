@@ -28,8 +28,10 @@ each request minimises its own seconds per token, which is this w_i to first ord
 drafts, acceptance known). Whether to draft at all stays a question of the step itself: the first
 draft of a step and each pass of the drafter are costs that all requests share.
 
-Here K_i are free and a ragged batch costs nothing more; `shared_k` searches where an engine needs
-or favours one K for the batch. Values are position-major, [Kmax, B].
+An engine of level UNIFORM runs one K for the batch. With `Capability.ragged_penalty` p a batch
+whose K differ takes 1 + p times as long: the best plan with one K and the best plan with several
+are compared. With two sources of drafts, `Ahead` says what the drafter's next drafts are worth, and
+D is chosen by it. Values are position-major, [Kmax, B].
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from adaptive_spec.policies.gaussian import dot
 from adaptive_spec.policies.kernels import Integers, Kernel, Limits, Matrix, Rows, Vector
-from adaptive_spec.policies.planning.search import admit, rank, value_of
-from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, StepContext
+from adaptive_spec.policies.planning.search import best_admission, value_of
+from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, Level, StepContext
 
 
 class Admission(msgspec.Struct, frozen=True, eq=False):
@@ -78,6 +81,9 @@ class Ahead(NamedTuple):
     more: FloatArray
 
 
+_NOTHING = Ahead(np.zeros((0, 0)), np.zeros(0))
+
+
 class Planned(NamedTuple):
     """Best plan of a step, and how its tokens were weighed.
 
@@ -97,35 +103,49 @@ def plan_step(
     survival: FloatArray,
     verify_seconds: FloatArray,
     draft_seconds: FloatArray,
+    ahead: Ahead | None = None,
 ) -> Planned:
-    """Return the best plan of a step on an engine that takes any K_i at the same price.
+    """Return the best plan of a step.
 
     Args:
         context: the step.
         survival: [Kmax, B] s_ij.
         verify_seconds: [B * Kmax + 1] verify time with m drafts.
         draft_seconds: [Kmax + 1] draft time by depth.
+        ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
     """
-    capability, taking_part, batch = context.capability, context.taking_part, context.batch_size
-    found: FloatArray = np.empty(batch)
+    weights: FloatArray = np.empty(context.batch_size)
     verify, depth, value, seconds, tokens, by_worth = best_plan(
         survival,
         context.draft_possible,
         context.draft_available,
         verify_seconds,
         draft_seconds,
-        depths_of(capability),
-        capability.steers_depth,
-        everybody(batch) if taking_part is None else taking_part,
-        found,
+        *engine_of(context.capability),
+        *(_NOTHING if ahead is None else ahead),
+        counted_rows(context),
+        weights,
     )
     best = Admission(verify, int(depth), float(value), float(seconds))
-    return Planned(best, found if by_worth or taking_part is not None else None, float(tokens))
+    weighed = by_worth or context.taking_part is not None
+    return Planned(best, weights if weighed else None, float(tokens))
 
 
 @lru_cache(maxsize=64)
-def everybody(batch: int) -> BoolArray:
-    """Return [B] that all requests take part."""
+def engine_of(capability: Capability) -> tuple[IntArray, bool, bool, float]:
+    """Return K of the ladder, and whether one K holds for the batch, D is steered, and p."""
+    one_k, ladder = capability.level is Level.UNIFORM, np.array(capability.uniform_values)
+    return ladder, one_k, capability.steers_depth, capability.ragged_penalty
+
+
+def counted_rows(context: StepContext) -> BoolArray:
+    """Return [B] whether the tokens of each request count."""
+    taking_part = context.taking_part
+    return _everybody(context.batch_size) if taking_part is None else taking_part
+
+
+@lru_cache(maxsize=64)
+def _everybody(batch: int) -> BoolArray:
     return np.ones(batch, dtype=np.bool_)
 
 
@@ -136,30 +156,26 @@ def best_plan(
     available: Limits,
     verify_seconds: Vector,
     draft_seconds: Vector,
-    depths: Integers,
+    ladder: Integers,
+    one_k: bool,
     steers: bool,
+    penalty: float,
+    ahead: Matrix,
+    more: Vector,
     taking_part: Rows,
     weights: Vector,
 ) -> tuple[Integers, int, float, float, float, bool]:
     """Choose K_i and D by the worth of tokens, or without it where that leaves no draft.
 
-    Args:
-        survival: [Kmax, B]
-        possible: [B] drafts that the next step could use.
-        available: [B] drafts that can be verified now.
-        verify_seconds: [B * Kmax + 1]
-        draft_seconds: [Kmax + 1]
-        depths: D to choose from, ascending.
-        steers: the engine steers the depth.
-        taking_part: [B] requests whose tokens count.
-        weights: [B] overwritten with the weights that were used.
+    Survival [Kmax, B] is s_ij; `ahead` and `more` are those of `Ahead`, empty without it;
+    `taking_part` [B] says whose tokens count; `weights` [B] are overwritten with those that were
+    used. The other arguments are those of `best_admission`.
 
     Returns K_i [B], D, the value of the step, its seconds, the tokens it is expected to emit, and
     whether the worth of tokens is part of the weights.
     """
     batch = survival.shape[1]
     number = int(np.sum(taking_part))
-    limit = np.maximum(possible, available)
     weighted = number > 1
     while True:
         # An assignment of the whole array would be compiled for two seconds.
@@ -169,26 +185,38 @@ def best_plan(
             passes = draft_seconds if steers else np.full_like(draft_seconds, draft_seconds[-1])
             uniform = verify_seconds[::number][: len(draft_seconds)]
             weights *= worth(survival, uniform + passes)
-        base = np.cumsum(weights)[-1]
-        position, request, value = rank(survival * weights, limit)
-        verify, depth, more, _ = admit(
-            position,
-            request,
-            value,
+        depths = ladder
+        if len(ahead):
+            verify, depth, value, seconds = best_admission(
+                ahead * weights,
+                dot(weights, 1.0 + more),
+                possible,
+                possible,
+                verify_seconds,
+                draft_seconds,
+                ladder,
+                one_k,
+                steers,
+                penalty,
+            )
+            depths = np.array([depth])
+        verify, depth, value, seconds = best_admission(
+            survival * weights,
+            np.cumsum(weights)[-1],
             possible,
             available,
-            base,
             verify_seconds,
             draft_seconds,
             depths,
+            one_k,
+            steers,
+            penalty,
         )
-        drafts = np.sum(verify)
         # Whether to speculate at all is decided by the step itself: costs that all requests share
         # are not part of the worth of tokens.
-        if drafts > 0 or (depth > 0 and steers) or not weighted:
-            seconds = verify_seconds[drafts] + draft_seconds[depth]
+        if np.sum(verify) > 0 or (depth > 0 and steers) or not weighted:
             tokens = batch + value_of(survival, verify)
-            return verify, depth, base + more, seconds, tokens, weighted
+            return verify, depth, value, seconds, tokens, weighted
         weighted = False
 
 
@@ -226,11 +254,3 @@ def worth(survival: Matrix, seconds: Vector) -> Vector:
 def is_ragged(verify: IntArray) -> bool:
     """K differs between the requests."""
     return bool(verify.size) and bool(verify.min() != verify.max())
-
-
-@lru_cache(maxsize=16)
-def depths_of(capability: Capability) -> IntArray:
-    """Return the depths D that the engine can run, ascending."""
-    if not capability.steers_depth:
-        return np.array([capability.max_draft_tokens], dtype=np.int64)
-    return np.array(capability.uniform_values, dtype=np.int64)

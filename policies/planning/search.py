@@ -164,6 +164,109 @@ def admit(
 
 
 @Kernel
+def admit_alike(
+    values: Matrix,
+    base: float,
+    verify_seconds: Vector,
+    draft_seconds: Vector,
+    ladder: Integers,
+    one_k: bool,
+    penalty: float,
+    limit: Limits,
+    depths: Integers,
+) -> tuple[int, int, float, float]:
+    """Choose one K for the batch, of which a request verifies as many drafts as its limit allows.
+
+    With several depths to choose from, K is drafted for and K <= D; with one, it is given. The
+    other arguments are those of `best_admission`.
+
+    Returns K, D, the value of the step and its seconds.
+    """
+    kmax, batch = values.shape
+    least, most = kmax, 0
+    for i in range(batch):
+        least, most = min(least, limit[i]), max(most, limit[i])
+    found, best = (0, 0, 0.0, 0.0), -np.inf
+    value, drafts, deep = base, 0, 0
+    for k in ladder if one_k else np.arange(kmax + 1):
+        for j in range(deep, k):
+            for i in range(batch):
+                if j < limit[i]:
+                    value += values[j, i]
+                    drafts += 1
+        deep = k
+        verifying = verify_seconds[drafts] * (1.0 + penalty if least < min(most, k) else 1.0)
+        for depth in depths:
+            if len(depths) > 1 and (k > depth or (one_k and k != depth)):
+                continue
+            seconds = verifying + draft_seconds[depth]
+            if value / seconds > best:
+                best, found = value / seconds, (k, depth, value, seconds)
+    return found
+
+
+@Kernel
+def best_admission(
+    values: Matrix,
+    base: float,
+    possible: Limits,
+    available: Limits,
+    verify_seconds: Vector,
+    draft_seconds: Vector,
+    ladder: Integers,
+    one_k: bool,
+    steers: bool,
+    penalty: float,
+) -> tuple[Integers, int, float, float]:
+    """Choose the best plan that an engine can run.
+
+    D is optimal for the next step. K_i is optimal for this one, given D: drafts at hand are paid
+    for, so they may go deeper than the next step's. With ``available = min(possible, D)``, which
+    is what an engine offers one step later, both together are the optimum over every plan.
+
+    Args:
+        values: [Kmax, B] w_i s_ij, not increasing along axis 0.
+        base: sum of the weights, the value of the bonus tokens.
+        possible: [B] drafts that the next step could use, 0..Kmax.
+        available: [B] drafts that can be verified now, 0..Kmax.
+        verify_seconds: [M + 1] verify time with m drafts, m = 0..B * Kmax, padding included.
+        draft_seconds: [Kmax + 1] draft time by depth.
+        ladder: K, or D, that the engine can run, ascending.
+        one_k: one K holds for the batch.
+        steers: the engine steers the depth; else D is Kmax.
+        penalty: p.
+
+    Returns K_i [B], D, the value of the step and its seconds.
+    """
+    depths = ladder if steers else np.array([len(values)])
+    step = values, base, verify_seconds, draft_seconds, ladder, one_k, penalty
+    if one_k:
+        depth = admit_alike(*step, possible, depths)[1]
+        k, depth, value, seconds = admit_alike(*step, available, np.array([depth]))
+        return np.minimum(available, k), depth, value, seconds
+    position, request, worth = rank(values, np.maximum(possible, available))
+    dearer = verify_seconds * (1.0 + penalty)
+    ranked = position, request, worth, possible, available, base, dearer, draft_seconds
+    verify, depth, more, ratio = admit(*ranked, depths)
+    k, value, seconds = 0, -1.0, 1.0
+    if penalty > 0.0:
+        # Where a uniform batch runs a faster graph: the better of the best of either kind.
+        _, deep, value, seconds = admit_alike(*step, possible, depths)
+        given = np.array([deep if value / seconds >= ratio else depth])
+        k, _, value, seconds = admit_alike(*step, available, given)
+        if given[0] != depth:
+            verify, depth, more, ratio = admit(*ranked, given)
+    drafts, ragged = 0, False
+    for i in range(len(verify)):
+        drafts += verify[i]
+        ragged = ragged or verify[i] != verify[0]
+    own = (dearer if ragged else verify_seconds)[drafts] + draft_seconds[depth]
+    if value / seconds >= (base + more) / own:
+        return np.minimum(available, k), depth, value, seconds
+    return verify, depth, base + more, own
+
+
+@Kernel
 def value_of(values: Matrix, verify: Limits) -> float:
     """Sum of values [Kmax, B] at positions below verify [B], request by request."""
     total = 0.0

@@ -8,8 +8,7 @@ import numpy as np
 
 from adaptive_spec.policies.planning.planner import Admission, Ahead, is_ragged, plan_step
 from adaptive_spec.policies.planning.search import value_of
-from adaptive_spec.policies.planning.shared_k import plan_with_shared_k
-from adaptive_spec.step import FloatArray, IntArray, Level, Mode, SpecPlan, StepContext
+from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
 
 
 def forecast_step(
@@ -32,11 +31,8 @@ def forecast_step(
         prefill_seconds: of the prompts in the step.
         ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
     """
-    capability, costs = context.capability, (verify_seconds, draft_seconds)
-    if ahead is None and capability.level is not Level.UNIFORM and capability.ragged_penalty <= 0.0:
-        planned = plan_step(context, survival, *costs)
-    else:
-        planned = plan_with_shared_k(context, survival, *costs, ahead)
+    costs = verify_seconds, draft_seconds
+    planned = plan_step(context, survival, *costs, ahead)
     return StepForecast(
         context, survival, planned.weights, *costs, prefill_seconds, planned.best, planned.tokens
     )

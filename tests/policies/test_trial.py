@@ -9,11 +9,10 @@ from adaptive_spec.policies.acceptance import ALIKE, Acceptance
 from adaptive_spec.policies.gaussian import condition
 from adaptive_spec.policies.planning.planner import plan_step
 from adaptive_spec.policies.step_features import SHARE
-from adaptive_spec.policies.step_times import NOISE, StepTimes
+from adaptive_spec.policies.step_times import GAINED, NOISE, StepTimes
 from adaptive_spec.policies.trial import (
     EVERY,
     best_trial,
-    most_worth,
     told_by,
     unit_loss,
 )
@@ -212,18 +211,17 @@ def test_only_what_may_run_is_tried() -> None:
 
 
 def test_a_trial_is_worth_less_where_what_it_tells_fades() -> None:
-    rows, kmax = 3, 2
-    outcomes = np.array([[10.0, 0.0], [10.0, 5.0], [10.0, 0.0]])
-    x = np.array([[1.0, 16.0], [1.0, 32.0], [1.0, 16.0]])
-    tokens, seconds = np.array([26.0, 31.0, 26.0]), np.array([1.0, 1.2, 1.0])
-    covariance, small = 0.1 * np.eye(2), 1e-8 * np.eye(2)
-    given = (outcomes, 1.5 * outcomes, tokens, x, seconds, 1e-4 * np.eye(2))
-    rest = (covariance, small, np.zeros(rows), np.array([True, True, False]), 1e-4, 0.0, 500.0)
-    still = 1e-12 * np.eye(2)
-    assert most_worth(*given, still, *rest) == 1
-    assert most_worth(*given, 0.1 * np.eye(2), *rest) == -1
-    drifting = (covariance, 1e5 * np.eye(kmax), *rest[2:])
-    assert most_worth(*given, still, *drifting) == -1
+    def tried(gained: float = 0.0, drift: float = 1.0) -> bool:
+        world = World()
+        for _ in range(5):
+            world.learn(3)
+        world.times._moving[GAINED] = gained
+        world.acceptance.prior = drift * world.acceptance.prior
+        return world.found() is not None
+
+    assert tried()
+    assert not tried(gained=1.0)
+    assert not tried(drift=1e6)
 
 
 def test_a_k_that_most_requests_cannot_have_is_not_tried() -> None:

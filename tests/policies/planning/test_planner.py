@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptive_spec.policies.planning.planner import Admission, best_plan
-from adaptive_spec.policies.planning.search import admit, rank
-from adaptive_spec.policies.planning.shared_k import best_admission, token_worth
+from adaptive_spec.policies.planning.planner import Admission, best_plan, engine_of, worth
+from adaptive_spec.policies.planning.search import admit, best_admission, rank
 from adaptive_spec.step import Capability, Level
 
 
@@ -97,15 +96,16 @@ def test_plan_equals_brute_force(case: dict) -> None:
     capability = capability_of(case)
 
     def plan(available: np.ndarray) -> Admission:
-        return best_admission(
-            np.ascontiguousarray(survival * case["weights"]),
-            None if (case["weights"] == 1.0).all() else case["weights"],
+        found = best_admission(
+            survival * case["weights"],
+            case["weights"].sum(),
             case["caps"],
             available,
             case["verify"],
             case["drafting"],
-            capability,
+            *engine_of(capability),
         )
+        return Admission(*found)
 
     depth = plan(case["caps"]).draft_depth
     # One step later the engine offers what was drafted to that depth.
@@ -124,41 +124,38 @@ def test_plan_equals_brute_force(case: dict) -> None:
 
 
 def test_ties_go_to_the_shallower_position_and_then_to_request_order() -> None:
-    limit, engine = np.full(3, 2), Capability(level=Level.FULL, max_draft_tokens=2)
+    limit, engine = np.full(3, 2), engine_of(Capability(level=Level.FULL, max_draft_tokens=2))
     verify = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 9.0, 9.0])  # four drafts are free
-    found = best_admission(
-        np.full((2, 3), 0.5), np.ones(3), limit, limit, verify, np.zeros(3), engine
-    )
-    assert found.verify.tolist() == [2, 1, 1]
+    values, costs = np.full((2, 3), 0.5), (verify, np.zeros(3))
+    assert best_admission(values, 3.0, limit, limit, *costs, *engine)[0].tolist() == [2, 1, 1]
 
 
 def test_drafts_at_hand_limit_this_step_but_not_the_next_depth() -> None:
-    engine = Capability(level=Level.FULL, max_draft_tokens=3)
+    engine = engine_of(Capability(level=Level.FULL, max_draft_tokens=3))
     limits, costs = (np.array([3, 3]), np.array([0, 1])), (np.ones(7), 0.01 * np.arange(4))
-    found = best_admission(np.full((3, 2), 0.9), np.ones(2), *limits, *costs, engine)
-    assert found.verify.tolist() == [0, 1]
-    assert found.draft_depth == 3
+    chosen, depth, *_ = best_admission(np.full((3, 2), 0.9), 2.0, *limits, *costs, *engine)
+    assert chosen.tolist() == [0, 1]
+    assert depth == 3
 
 
-def test_an_empty_batch_has_a_plan() -> None:
+@pytest.mark.parametrize("level", list(Level))
+def test_an_empty_batch_has_a_plan(level: Level) -> None:
     empty = np.zeros(0, dtype=np.int64)
-    engine = Capability(level=Level.FULL, max_draft_tokens=2)
+    engine = engine_of(Capability(level=level, max_draft_tokens=2, ragged_penalty=0.1))
     costs = np.ones(1), np.zeros(3)
-    found = best_admission(np.zeros((2, 0)), np.zeros(0), empty, empty, *costs, engine)
-    assert found.verify.size == 0
+    assert not best_admission(np.zeros((2, 0)), 0.0, empty, empty, *costs, *engine)[0].size
 
 
 def test_the_worth_of_a_token_is_the_seconds_that_it_takes() -> None:
     """At the best K of each; tokens together count as many as they are."""
     random = np.random.default_rng(0)
-    engine = Capability(level=Level.FULL, max_draft_tokens=4)
     survival = np.cumprod(random.uniform(0.1, 1.0, (4, 5)), axis=0)
     verify, drafting = 5.0 + 0.3 * np.arange(21), 0.02 * np.arange(5)
     tokens = np.concatenate([np.ones((1, 5)), 1.0 + np.cumsum(survival, axis=0)])
     rates = tokens / (verify[::5] + drafting)[:, None]
     emitted = tokens[rates.argmax(axis=0), np.arange(5)]
     expected = 1.0 / rates.max(axis=0)
-    found = token_worth(survival, verify, drafting, engine)
+    found = worth(survival, verify[::5] + drafting)
     assert found == pytest.approx(expected * emitted.sum() / (expected @ emitted))
 
 
@@ -167,37 +164,55 @@ def test_the_worth_of_a_token_is_the_seconds_that_it_takes() -> None:
     seed=st.integers(0, 2**32 - 1),
     batch=st.integers(1, 40),
     kmax=st.integers(1, 8),
-    level=st.sampled_from([Level.VERIFY, Level.FULL]),
+    level=st.sampled_from(list(Level)),
+    penalty=st.sampled_from([0.0, 0.1]),
     dear=st.floats(0.0, 1.0),
     opted_out=st.sampled_from([0.0, 0.4]),
+    copied=st.sampled_from([0.0, 1.0]),
 )
-def test_it_chooses_what_the_planner_does(
-    seed: int, batch: int, kmax: int, level: Level, dear: float, opted_out: float
+def test_tokens_are_weighed_and_the_depth_is_chosen_by_what_is_ahead(
+    seed: int,
+    batch: int,
+    kmax: int,
+    level: Level,
+    penalty: float,
+    dear: float,
+    opted_out: float,
+    copied: float,
 ) -> None:
     random = np.random.default_rng(seed)
-    engine = Capability(level=level, max_draft_tokens=kmax)
+    engine = engine_of(Capability(level=level, max_draft_tokens=kmax, ragged_penalty=penalty))
+    _, one_k, steers, _ = engine
     survival = np.cumprod(random.uniform(0.01, 0.995, (kmax, batch)), axis=0)
     taking_part = random.random(batch) >= opted_out
     taking_part[random.integers(batch)] = True
     possible, available = random.integers(0, kmax + 1, (2, batch)) * taking_part
     verify_seconds = 1.0 + np.cumsum(random.exponential(dear / batch, batch * kmax + 1))
     drafting = np.cumsum(random.uniform(0.0, 0.1, kmax + 1))
-    depths = np.arange(kmax + 1) if engine.steers_depth else np.array([kmax])
-    weights = np.empty(batch)
-    costs = verify_seconds, drafting, depths, engine.steers_depth, taking_part
+    ahead, more = np.zeros((0, 0)), np.zeros(0)
+    if copied and not one_k:
+        more = random.random(batch)
+        ahead = survival * (1.0 - more)
+    costs, weights = (verify_seconds, drafting), np.empty(batch)
     verify, depth, value, seconds, tokens, by_worth = best_plan(
-        survival, possible, available, *costs, weights
+        survival, possible, available, *costs, *engine, ahead, more, taking_part, weights
     )
     # Whether to draft at all is not decided by what a token is worth.
-    assert verify.any() or (depth and engine.steers_depth) or not by_worth
-    worth = token_worth(survival, verify_seconds, drafting, engine, taking_part)
-    assert weights == pytest.approx(worth if by_worth else taking_part.astype(float))
+    assert verify.any() or (depth and steers) or not by_worth
+    passes = drafting if steers else np.full_like(drafting, drafting[-1])
+    own = worth(survival, verify_seconds[:: taking_part.sum()][: kmax + 1] + passes) * taking_part
+    assert weights == pytest.approx(own if by_worth else taking_part.astype(float))
+    if len(ahead):
+        base = weights @ (1.0 + more)
+        limits = possible, possible
+        assert depth == best_admission(ahead * weights, base, *limits, *costs, *engine)[1]
+        engine = np.array([depth]), *engine[1:]
     expected = best_admission(
-        survival * weights, weights, possible, available, verify_seconds, drafting, engine
+        survival * weights, weights.sum(), possible, available, *costs, *engine
     )
-    assert (verify.tolist(), depth) == (expected.verify.tolist(), expected.draft_depth)
-    assert (value, seconds) == pytest.approx((expected.tokens, expected.seconds))
-    reached = np.arange(kmax)[:, None] < expected.verify
+    assert (verify.tolist(), depth) == (expected[0].tolist(), expected[1])
+    assert (value, seconds) == pytest.approx(expected[2:])
+    reached = np.arange(kmax)[:, None] < verify
     assert tokens == pytest.approx(batch + survival[reached].sum())
 
 
