@@ -61,7 +61,7 @@ class Learner:
         """Hazards [Kmax, B] before this step's outcome is known; then it is learned."""
         model = self._model
         signal = model.signal(step.confidence) if self._uses_signal else None
-        predicted = model.hazard(model.logits(step.slots), signal)
+        predicted = model.predict(step.slots, signal)[0]
         model.learn(step.slots, step.verified, step.accepted, signal)
         return predicted
 

@@ -219,26 +219,32 @@ def saved_by_drafts(mean: Vector, covariance: Matrix, flat: float, times: Vector
 
 
 @Kernel
-def predict(b: Vector, effects: Matrix, slots: Limits, flat: float) -> tuple[Matrix, Matrix]:
-    """Return the logits [Kmax, B] of requests' drafts, and their survival [Kmax, B].
+def predict(
+    b: Vector, effects: Matrix, slots: Limits, flat: float, weight: float, z: Matrix
+) -> tuple[Matrix, Matrix]:
+    """Return the hazards [Kmax, B] of requests' drafts, and their survival [Kmax, B].
 
     Args:
         b: [Kmax] positions.
         effects: [slots, 2] of the requests.
         slots: [B]
         flat: factor of a logit whose z is unknown.
+        weight: w.
+        z: [Kmax, B] signal, nan where unknown; empty without any.
     """
     kmax, batch = len(b), len(slots)
-    logits, survival = np.empty((kmax, batch)), np.empty((kmax, batch))
+    hazards, survival = np.empty((kmax, batch)), np.empty((kmax, batch))
     for i in range(batch):
         own = effects[slots[i], 0] + effects[slots[i], 1]
         reached = 1.0
         for j in range(kmax):
-            logits[j, i] = b[j] + own
-            hazard = 1.0 / (1.0 + math.exp(-flat * logits[j, i]))
-            reached *= min(max(hazard, LEAST_HAZARD), MOST_HAZARD)
+            logit = flat * (b[j] + own)
+            if len(z) > 0 and z[j, i] == z[j, i]:
+                logit = b[j] + own + weight * z[j, i]
+            hazards[j, i] = min(max(1.0 / (1.0 + math.exp(-logit)), LEAST_HAZARD), MOST_HAZARD)
+            reached *= hazards[j, i]
             survival[j, i] = reached
-    return logits, survival
+    return hazards, survival
 
 
 class SavedAcceptance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -302,30 +308,12 @@ class Acceptance:
         """Factor of a logit whose z is unknown."""
         return 1.0 / math.sqrt(1.0 + _MACKAY * self.weight**2 * self._z_variance)
 
-    def logits(self, slots: IntArray) -> FloatArray:
-        """Return the logits [Kmax, B] of requests' drafts, from finished steps."""
-        found: FloatArray = self.mean[:, None] + self._effects[slots].sum(axis=1)
-        return found
-
-    def predict(self, slots: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return logits and survival [Kmax, B] of requests' drafts, from finished steps."""
-        return predict(self.mean, self._effects.reaching(highest_of(slots)), slots, self.flat)
-
-    def hazard(self, logits: FloatArray, z: FloatArray | None = None) -> FloatArray:
-        """Return the probability [Kmax, B] of each draft, its predecessors accepted."""
-        if z is None:
-            known = logits * self.flat
-        else:
-            known = np.where(np.isnan(z), logits * self.flat, logits + self.weight * z)
-        hazard = np.maximum(1.0 / (1.0 + np.exp(-known)), LEAST_HAZARD)
-        bounded: FloatArray = np.minimum(hazard, MOST_HAZARD)
-        return bounded
-
-    def survival(self, logits: FloatArray, z: FloatArray | None = None) -> FloatArray:
-        """Return the probability [Kmax, B] that all drafts up to a position are accepted."""
-        hazard = self.hazard(logits, z)
-        survival: FloatArray = np.multiply.accumulate(hazard, axis=0).astype(np.float64, copy=False)
-        return survival
+    def predict(
+        self, slots: IntArray, z: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return hazards and survival [Kmax, B] of requests' drafts, from finished steps and z."""
+        effects, z = self._effects.reaching(highest_of(slots)), _NOTHING if z is None else z
+        return predict(self.mean, effects, slots, self.flat, self.weight, z)
 
     def signal(self, confidence: FloatArray) -> FloatArray:
         """Return z [Kmax, B] of confidences [B, Kmax].

@@ -160,7 +160,7 @@ class GoodputPolicy:
             z = self.acceptance.signal(context.confidence)
         if highest_of(context.task) >= 0:
             self.acceptance.begin(context.slots, context.task)
-        logits, survival = self.acceptance.predict(context.slots)
+        _, survival = self.acceptance.predict(context.slots)
         if source is not None:
             chosen = source.choose(context, survival)
         if chosen is None:
@@ -171,7 +171,7 @@ class GoodputPolicy:
             source.follow_price(forecast)
         from_lookup = None if chosen is None else chosen.from_lookup
         asked, late = self._depth or 0, self._late(context)
-        plan, tried = self._decide(forecast, logits, z, from_lookup)
+        plan, tried = self._decide(forecast, z, from_lookup)
         if self.times.scale:
             self.figures.planned(forecast, plan, asked)
             # Whether drafts pay was judged without targets; a trial stays as it is.
@@ -233,7 +233,6 @@ class GoodputPolicy:
     def _decide(
         self,
         forecast: StepForecast,
-        logits: FloatArray,
         z: FloatArray | None,
         from_lookup: BoolArray | None,
     ) -> tuple[SpecPlan, int | None]:
@@ -266,7 +265,7 @@ class GoodputPolicy:
         if tried is not None:
             verify, reason = np.minimum(context.draft_available, tried), f"timing K = {tried}"
         else:
-            verify, reason, tokens = self._chosen(forecast, logits, z, from_lookup)
+            verify, reason, tokens = self._chosen(forecast, z, from_lookup)
         capability = context.capability
         mode = Mode.ON
         if not depth and not verify.any():
@@ -297,7 +296,6 @@ class GoodputPolicy:
     def _chosen(
         self,
         forecast: StepForecast,
-        logits: FloatArray,
         z: FloatArray | None,
         from_lookup: BoolArray | None,
     ) -> tuple[IntArray, str, float | None]:
@@ -310,7 +308,7 @@ class GoodputPolicy:
         if context.capability.level is Level.UNIFORM:
             return verify, reason, None
         if z is not None and self.acceptance.informative and best.draft_depth:
-            survival = self.acceptance.survival(logits, z)
+            _, survival = self.acceptance.predict(context.slots, z)
             if from_lookup is not None:
                 survival = np.where(from_lookup, forecast.survival, survival)
             worth = survival if forecast.weights is None else survival * forecast.weights
@@ -388,11 +386,10 @@ class GoodputPolicy:
         """Hold predicted acceptance of some steps against their outcomes."""
         if outcome.step % SCORED_EVERY:
             return
-        logits = self.acceptance.logits(outcome.slots)
-        counts = verified, accepted
-        self.figures.quality.see("history", self.acceptance.hazard(logits), *counts)
+        believed, counts = self.acceptance.predict, (verified, accepted)
+        self.figures.quality.see("history", believed(outcome.slots)[0], *counts)
         if z is not None:
-            self.figures.quality.see("confidence", self.acceptance.hazard(logits, z), *counts)
+            self.figures.quality.see("confidence", believed(outcome.slots, z)[0], *counts)
 
     def _learn_loss(self, step: FinishedStep, *, cold: bool) -> None:
         outcome, times = step.outcome, self.times

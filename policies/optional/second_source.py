@@ -78,7 +78,7 @@ class SecondSource:
 
     def _survival(self, context: StepContext, slots: IntArray) -> FloatArray:
         assert context.lookup_match is not None
-        return self.copied.survival(self.copied.logits(slots), self._z(context.lookup_match))
+        return self.copied.predict(slots, self._z(context.lookup_match))[1]
 
     def _z(self, match: IntArray) -> FloatArray:
         z = np.log(np.maximum(match, 1) / MATCH)

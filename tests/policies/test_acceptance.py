@@ -32,6 +32,11 @@ def hazard(logits: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-logits))
 
 
+def logits_of(belief: Acceptance, slots: np.ndarray) -> np.ndarray:
+    """[Kmax, B] of requests' drafts, without confidence."""
+    return belief.mean[:, None] + belief._effects[slots].sum(axis=1)
+
+
 def accepted(random: np.random.Generator, h: np.ndarray, verified: np.ndarray) -> np.ndarray:
     """[B] drafts accepted of those verified; h [Kmax] or [B, Kmax]."""
     hits = random.random((len(verified), np.shape(h)[-1])) < h
@@ -82,24 +87,24 @@ def test_effects_of_requests_are_learned_fade_and_end_with_them() -> None:
     belief, slots, verified = Acceptance(KMAX), np.arange(8), np.full(8, 2)
     for _ in range(40):
         belief.learn(slots, verified, np.where(slots < 4, verified, 0), None)
-    sizes = [belief.logits(slots)[0, 0] - belief.mean[0]]
-    assert sizes[0] > 1.0 + belief.logits(slots)[0, 7] - belief.mean[0]
+    sizes = [logits_of(belief, slots)[0, 0] - belief.mean[0]]
+    assert sizes[0] > 1.0 + logits_of(belief, slots)[0, 7] - belief.mean[0]
     for _ in range(60):
         belief.learn(slots, 0 * verified, 0 * verified, None)
-        sizes.append(belief.logits(slots)[0, 0] - belief.mean[0])
+        sizes.append(logits_of(belief, slots)[0, 0] - belief.mean[0])
     # The fast part is gone after twenty steps; the slow one leaves .99 of itself in each.
     assert sizes[60] / sizes[40] == pytest.approx(0.99**20, rel=1e-3)
     slow = sizes[40] / 0.99**40
     assert sizes[1] == pytest.approx(0.7 * (sizes[0] - slow) + 0.99 * slow, rel=1e-3)
-    before = belief.logits(slots)
+    before = logits_of(belief, slots)
     belief.forget(np.array([0, 7]))
-    after = belief.logits(slots)
+    after = logits_of(belief, slots)
     assert after[:, [0, 7]] == pytest.approx(np.stack([belief.mean] * 2, axis=1))
     assert after[:, 1:7] == pytest.approx(before[:, 1:7])
     # The next request in the slot is a stranger: it moves as one that never had a slot does.
     slots, one = np.array([0, 50]), np.ones(2, dtype=np.int64)
     belief.learn(slots, one, one, None)
-    moved = belief.logits(slots)[0] - belief.mean[0]
+    moved = logits_of(belief, slots)[0] - belief.mean[0]
     assert moved[0] == pytest.approx(moved[1])
     assert moved[0] > 0.0
 
@@ -178,26 +183,27 @@ def test_the_signal_is_centred_at_each_position_and_its_variance_is_followed() -
 def test_a_signal_counts_where_it_is_known_and_reading_it_changes_no_survival() -> None:
     """A plan may not depend on the confidence of deeper drafts of its own step."""
     belief, slots = with_confidence(1.0), np.arange(3)
-    logits, before = belief.logits(slots), belief.saved()
-    unknown = belief.survival(logits)
+    logits, before = logits_of(belief, slots), belief.saved()
+    hazards, unknown = belief.predict(slots)
     belief.signal(np.full((3, KMAX), 1e-3))
     assert belief.saved() == before
-    assert (belief.survival(logits) == unknown).all()
-    assert belief.predict(slots)[1] == pytest.approx(unknown)
+    assert (belief.predict(slots)[1] == unknown).all()
     # MacKay: the mean of the sigmoid over z is close to the sigmoid of the shrunk logit.
     z = np.random.default_rng(1).normal(scale=np.sqrt(before.signal_variance), size=200_000)
     exact = hazard(logits[0, 0] + belief.weight * z).mean()
     assert unknown[0, 0] == pytest.approx(exact, abs=0.01)
     assert unknown[0, 0] < hazard(logits)[0, 0] - 0.01
     z = np.tile([[1.0], [np.nan], [-1.0], [0.0]], 3)
-    each = np.where(np.isnan(z), belief.hazard(logits), hazard(logits + belief.weight * z))
-    assert belief.survival(logits, z) == pytest.approx(np.cumprod(each, axis=0))
+    each = np.where(np.isnan(z), hazards, hazard(logits + belief.weight * z))
+    known, survival = belief.predict(slots, z)
+    assert known == pytest.approx(each)
+    assert survival == pytest.approx(np.cumprod(each, axis=0))
 
 
 def test_survival_falls_along_a_request_and_is_bounded() -> None:
     belief = Acceptance(KMAX)
-    logits = np.array([[50.0, -50.0]] * KMAX)
-    survival = belief.survival(logits)
+    belief._effects[np.arange(2)] = np.array([[50.0, 0.0], [-50.0, 0.0]])
+    _, survival = belief.predict(np.arange(2))
     assert survival[:, 0] == pytest.approx(MOST_HAZARD ** np.arange(1, KMAX + 1))
     assert survival[:, 1] == pytest.approx(LEAST_HAZARD ** np.arange(1, KMAX + 1))
 
@@ -213,9 +219,9 @@ def test_what_was_learned_survives_json() -> None:
     again, saved = other.saved(), belief.saved()
     assert again.positions.prior_mean == saved.positions.prior_mean
     assert msgspec.structs.replace(again, positions=saved.positions) == saved
-    logits = belief.logits(np.array([99]))
-    assert other.logits(np.array([99])) == pytest.approx(logits)
-    assert other.survival(logits) == pytest.approx(belief.survival(logits))
+    slots = np.array([99])
+    for found, expected in zip(other.predict(slots), belief.predict(slots), strict=True):
+        assert found == pytest.approx(expected)
 
 
 def test_confidence_that_never_varies_leaves_a_state_that_can_be_read() -> None:
@@ -262,7 +268,7 @@ def test_one_step_moves_a_position_by_the_stated_rule() -> None:
     left = variance / (prior * (1.0 + DRIFT))
     share = left * prior / (prior + effect / batch)
     assert belief.mean[0] - before == pytest.approx(variance * off / alike + share * moved, 1e-4)
-    own = belief.logits(slots)[0] - belief.mean[0]
+    own = logits_of(belief, slots)[0] - belief.mean[0]
     assert own == pytest.approx(np.full(batch, (left - share) * moved), rel=0.01)
 
 

@@ -433,5 +433,5 @@ def test_the_prior_of_an_option_is_what_it_begins_with() -> None:
     low, high = goodput(prior_hazard=0.2), goodput(prior_hazard=0.9)
     for each in (low, high):
         each.plan(made.context(4, KMAX))
-    logits = [each.acceptance.logits(np.arange(1))[0, 0] for each in (low, high)]
-    assert 1.0 / (1.0 + np.exp(-np.array(logits))) == pytest.approx([0.2, 0.9])
+    hazards = [each.acceptance.predict(np.arange(1))[0][0, 0] for each in (low, high)]
+    assert hazards == pytest.approx([0.2, 0.9])

@@ -66,7 +66,7 @@ def test_each_plan_carries_what_the_beliefs_say_of_it(
             seconds = (seconds - passes_seconds) * (1.0 + ragged) + passes_seconds
         seconds += 40 * float(times.coefficients[PREFILL])
         assert plan.predicted_seconds == pytest.approx(times.scale * seconds, rel=1e-6)
-        survival = policy.acceptance.survival(policy.acceptance.logits(context.slots))
+        survival = policy.acceptance.predict(context.slots)[1]
         expected = batch + np.where(np.arange(KMAX)[:, None] < plan.verify, survival, 0.0).sum()
         assert plan.predicted_tokens == pytest.approx(expected)
         seen.add((plan.mode, plan.measures))

@@ -31,7 +31,7 @@ def first_hazard(belief: Acceptance, task: int) -> float:
     """Hazard of the first draft of a new request with this label."""
     slot = np.array([200])
     belief.begin(slot, np.array([task]))
-    hazard = float(belief.hazard(belief.logits(slot))[0, 0])
+    hazard = float(belief.predict(slot)[0][0, 0])
     belief.forget(slot)
     return hazard
 
@@ -42,7 +42,7 @@ def test_a_label_tells_new_requests_apart_and_one_without_is_as_ever() -> None:
     good, bad, none, other = (first_hazard(belief, task) for task in (0, 1, -1, 7))
     assert good > 0.82
     assert bad < 0.42
-    assert none == other == pytest.approx(float(belief.hazard(belief.mean[:1, None])[0, 0]))
+    assert none == other == pytest.approx(float(belief.predict(np.array([99]))[0][0, 0]))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.37, 0.45])
@@ -66,7 +66,7 @@ def test_whom_a_majority_has_slandered_is_known_by_its_own_drafts_soon() -> None
     belief.begin(slot, np.array([0]))
     for accepted in (1, 3, 2, 3, 3):
         belief.learn(slot, np.array([3]), np.array([accepted]), None)
-    assert float(belief.hazard(belief.logits(slot))[0, 0]) > 0.6
+    assert float(belief.predict(slot)[0][0, 0]) > 0.6
 
 
 @pytest.mark.parametrize("share", [0.8, 1.0])

@@ -58,7 +58,7 @@ class World:
 
     def best(self, context):
         """Survival of all drafts, times of plans, and the best plan."""
-        survival = self.acceptance.survival(self.acceptance.logits(context.slots))
+        survival = self.acceptance.predict(context.slots)[1]
         curves = self.times.curves(context.batch_size, int(context.context_tokens.sum()))
         return survival, *curves, plan_step(context, survival, *curves).best
 
