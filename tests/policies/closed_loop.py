@@ -52,7 +52,7 @@ GPU = Machine(7.1e-3, 2.1e-5, 0, 5.3e-4, 2e-7, 0.0, 3.9e-8)
 
 
 class Result(NamedTuple):
-    """Tokens per second, mean K and steps without drafts, of requests that take part."""
+    """Tokens per second, mean K, and the share of steps without drafts."""
 
     tokens_per_second: float
     mean_k: float
@@ -73,12 +73,8 @@ def run(
     noise: float = 0.05,
     length: int = 150,
     seed: int = 0,
-    opted_out: int = 0,
 ) -> Result:
-    """Drive a policy; returns what it reached after `warmup` steps.
-
-    In the first `opted_out` rows, clients want no speculation.
-    """
+    """Drive a policy; returns what it reached after `warmup` steps."""
     random = np.random.default_rng(seed)
     capability = Capability(level=level, max_draft_tokens=kmax)
     slots = RequestSlots()
@@ -88,13 +84,12 @@ def run(
     remaining = random.integers(20, 2 * length, concurrency)
     context_tokens = random.integers(50, 300, concurrency)
     drafted = np.zeros(concurrency, dtype=np.int64)
-    without = np.arange(concurrency) < opted_out
     pending: deque[FinishedStep] = deque()
     now = 1000.0
     tokens = seconds = total_k = 0.0
     off = 0
     for step in range(steps + warmup):
-        possible = np.where(without, 0, np.clip(remaining - 1, 0, kmax))
+        possible = np.clip(remaining - 1, 0, kmax)
         context = made.context(
             capability=capability,
             step=step,
@@ -103,7 +98,6 @@ def run(
             context_tokens=context_tokens,
             draft_available=np.minimum(possible, drafted),
             draft_possible=possible,
-            opted_out=without if opted_out else None,
             now=now,
         )
         plan = policy.plan(context)
@@ -130,9 +124,9 @@ def run(
         if len(pending) > delay:
             policy.observe(pending.popleft())
         if step >= warmup:
-            tokens += float(emitted[~without].sum())
+            tokens += float(emitted.sum())
             seconds += truth
-            total_k += float(plan.verify[~without].mean())
+            total_k += float(plan.verify.mean())
             off += int(plan.draft_depth == 0 and not plan.verify.any())
         remaining = remaining - emitted
         context_tokens = context_tokens + emitted

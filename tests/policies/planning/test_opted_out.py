@@ -8,15 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
-from adaptive_spec.policy import build_policy
 from adaptive_spec.step import Capability, IntArray, Level, StepContext
 from tests import steps
-from tests.policies.closed_loop import Machine, run
 from tests.policies.optional.test_tpot_targets import costs
 
 KMAX = 6
-DEAR_TOKENS = Machine(0.004, 0.0008, 0, 0.001, 0.0)
-"""Drafts of 2 of 8 requests pay for these two, and cost the batch tokens per second in all."""
 
 
 def planned(
@@ -81,20 +77,3 @@ def test_others_are_planned_for_as_if_opted_out_requests_were_absent(
     out = batch - len(rows)
     assert np.isclose(whole.best_tokens, alone.best_tokens + out)
     assert np.isclose(whole.counted(whole.best_tokens) / batch, alone.best_tokens / len(rows))
-
-
-def test_clients_who_opted_out_cannot_switch_speculation_off_for_others() -> None:
-    def each_gets(opted_out: int) -> float:
-        reached = run(
-            build_policy("goodput"),
-            concurrency=8,
-            hazards=lambda random: np.full(KMAX, 0.75),
-            machine=DEAR_TOKENS,
-            steps=600,
-            warmup=400,
-            opted_out=opted_out,
-            noise=0.0,
-        )
-        return reached.tokens_per_second / (8 - opted_out)
-
-    assert each_gets(6) >= 0.98 * each_gets(0)
