@@ -111,7 +111,7 @@ class GoodputPolicy:
         self._profile = load_profile(Path(options.profile)) if options.profile else None
         self._random = np.random.default_rng(seed)
         self._capability: Capability | None = None
-        self._restored: State | None = None
+        self._restored: _Saved | None = None
         self._source: SecondSource | None = None
         """None until drafts are looked up, too."""
         self._tpot: TpotTargets | None = None
@@ -448,28 +448,26 @@ class GoodputPolicy:
 
     def state(self) -> State:
         """Return both beliefs, each with the prior that it began with."""
-        if self._capability is None:
-            return self._restored or {}
-        return {
-            "schema": SCHEMA,
-            "acceptance": msgspec.to_builtins(self.acceptance.saved()),
-            "step_times": msgspec.to_builtins(self.times.saved()),
-            "copied": msgspec.to_builtins(self._source.saved()) if self._source else None,
-        }
+        saved = self._restored
+        if self._capability is not None:
+            copied = self._source.saved() if self._source else None
+            saved = _Saved(SCHEMA, self.acceptance.saved(), self.times.saved(), copied)
+        return {} if saved is None else dict(msgspec.to_builtins(saved))
 
     def restore(self, state: State) -> None:
         """Start from a saved state; its Kmax must be the engine's."""
-        if not state:
+        if state:
+            self._adopt(self._checked(state))
+
+    def _adopt(self, saved: _Saved) -> None:
+        if self._capability is None:  # the first plan tells whether it fits
+            self._restored = saved
             return
-        saved = self._checked(state)
-        kmax = len(saved.acceptance.positions.mean)
-        if self._capability is not None:  # else the first plan tells whether it fits
-            engine = self._capability.max_draft_tokens
-            if kmax != engine:
-                raise PolicyError(f"{self.name} state: of Kmax {kmax}, the engine's is {engine}")
-        self._restored = state
-        if self._capability is not None:
-            self._start(self._capability)
+        kmax, engine = len(saved.acceptance.positions.mean), self._capability.max_draft_tokens
+        if kmax != engine:
+            raise PolicyError(f"{self.name} state: of Kmax {kmax}, the engine's is {engine}")
+        self._restored = saved
+        self._start(self._capability)
 
     def _checked(self, state: State) -> _Saved:
         """Return a saved state as its parts. Raises PolicyError, one line."""
@@ -517,24 +515,18 @@ class GoodputPolicy:
                 step_times.append((saved.step_times, peer.doubt))
         if not acceptance:
             return refused
-        alone = Acceptance(kmax, self._options.prior_hazard)
+        alone, copying = Acceptance(kmax, self._options.prior_hazard), SecondSource(kmax).copied
         times = StepTimes(capability)
-        self.restore(
-            {
-                "schema": SCHEMA,
-                "acceptance": msgspec.to_builtins(pooled_acceptance(acceptance, alone)),
-                "step_times": msgspec.to_builtins(pooled_step_times(step_times, times))
-                if step_times
-                else None,
-                "copied": msgspec.to_builtins(pooled_acceptance(copied, SecondSource(kmax).copied))
-                if copied
-                else None,
-            }
+        pooled = _Saved(
+            SCHEMA,
+            pooled_acceptance(acceptance, alone),
+            pooled_step_times(step_times, times) if step_times else None,
+            pooled_acceptance(copied, copying) if copied else None,
         )
+        self._adopt(pooled)
         return refused
 
-    def _restore_beliefs(self, state: State) -> None:
-        saved = msgspec.convert(state, _Saved)
+    def _restore_beliefs(self, saved: _Saved) -> None:
         self.acceptance.restore(saved.acceptance)
         if saved.step_times is not None:
             self.times.restore(saved.step_times)

@@ -14,8 +14,7 @@ resemble each other, and both AUCs are lower than over all drafts.
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -28,13 +27,8 @@ Source = Literal["history", "confidence"]
 BINS = 40
 """Bins of predicted hazards."""
 _CALIBRATION_BINS = BINS // 2
-_MEMORY_STEPS = 2000.0
-"""Steps over which counts fade."""
-_MOST_UNCOUNTED = 16
-"""Steps of a source that are counted together, at a fraction of the cost."""
-_FADES_EVERY = 4 * _MOST_UNCOUNTED
-"""Steps between two fadings, to save time."""
-_KEPT = math.exp(-_FADES_EVERY / _MEMORY_STEPS)
+_KEPT = 1.0 - 1.0 / 2000.0
+"""Share of the counts that a step leaves."""
 _LEAST_OBSERVED = 50.0
 """Drafts, accepted and rejected together, before anything is said."""
 
@@ -61,48 +55,27 @@ class HazardQuality:
     """Histograms of predicted hazards against outcomes; the last steps count most."""
 
     def __init__(self, max_draft_tokens: int) -> None:
-        self._shape = max_draft_tokens, BINS, 3
-        self._counts: dict[Source, FloatArray] = {}
+        self._counts: dict[Source, FloatArray] = {
+            source: np.zeros((max_draft_tokens, BINS, 3)) for source in get_args(Source)
+        }
         """[Kmax, BINS, 3]: rejected, accepted, sum of predictions."""
-        self._steps: dict[Source, int] = {}
-        self._uncounted: dict[Source, list[tuple[FloatArray, IntArray, IntArray]]] = {}
 
     def see(
         self, source: Source, hazard: FloatArray, verified: IntArray, accepted: IntArray
     ) -> None:
         """Count one step: hazards [Kmax, B] as predicted for it, drafts verified and accepted [B].
 
-        Position j (from 0) was observed iff j < min(accepted + 1, verified). The arrays are kept
-        until some steps are counted together.
+        Position j (from 0) was observed iff j < min(accepted + 1, verified).
         """
-        steps = self._uncounted.setdefault(source, [])
-        steps.append((hazard, verified, accepted))
-        if len(steps) >= _MOST_UNCOUNTED:
-            self._count(source)
-
-    def _count(self, source: Source) -> None:
-        steps = self._uncounted.pop(source)
-        counts = self._counts.setdefault(source, np.zeros(self._shape))
-        before = self._steps.get(source, 0)
-        self._steps[source] = before + len(steps)
-        if before // _FADES_EVERY < self._steps[source] // _FADES_EVERY:
-            counts *= _KEPT
-        hazards, verified, accepted = zip(*steps, strict=True)
-        tally(
-            np.concatenate(hazards, axis=1),
-            np.concatenate(verified),
-            np.concatenate(accepted),
-            counts,
-        )
+        self._counts[source] *= _KEPT
+        tally(hazard, verified, accepted, self._counts[source])
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """JSON-compatible, by source: observations, `auc` and `ece` pooled and by position.
 
         None where there are too few observations, or only accepted or only rejected ones.
         """
-        for source in list(self._uncounted):
-            self._count(source)
-        return {source: _figures(counts) for source, counts in self._counts.items()}
+        return {source: _figures(of) for source, of in self._counts.items() if of.any()}
 
 
 def _figures(counts: FloatArray) -> dict[str, Any]:

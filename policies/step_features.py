@@ -15,7 +15,6 @@ import math
 
 import numpy as np
 
-from adaptive_spec.policies.gaussian import dot
 from adaptive_spec.policies.kernels import Kernel, Matrix, Vector
 from adaptive_spec.step import FloatArray
 
@@ -172,23 +171,20 @@ def step_features(
 
 
 @Kernel
-def expected_time(
+def step_curves(
     c: Vector,
-    buckets: Vector,
+    tokens: Vector,
+    passes: Vector,
     batch: float,
-    tokens: float,
     context: float,
-    passes: float,
-) -> float:
-    """Return the units that a step without prompts takes."""
-    return max(dot(step_features(buckets, batch, tokens, context, passes, 0.0), c), 1e-3)
+    scale: float,
+    besides: float,
+) -> tuple[Vector, Vector]:
+    """Return verify time [n] of ascending tokens [n] that run, and draft time [Kmax + 1].
 
-
-@Kernel
-def verify_times(c: Vector, tokens: Vector, batch: float, context: float) -> Vector:
-    """Return the verify time [n] of ascending tokens [n] that run; the first has no drafts."""
-    found = np.empty(len(tokens))
-    last = len(KNOTS) - 1
+    The first of the tokens are those without drafts. See `StepTimes.curves`.
+    """
+    verify, last = np.empty(len(tokens)), len(KNOTS) - 1
     segment, height = 0, 0.0  # of the time at the segment's begin
     common = c[0] + c[REQUEST] * batch + c[CONTEXT] * context
     for n in range(len(tokens)):
@@ -200,24 +196,7 @@ def verify_times(c: Vector, tokens: Vector, batch: float, context: float) -> Vec
         time += c[TILES] * math.floor((tokens[n] - 1.0) / TILE)
         if n:
             time += c[ANY] + c[ANY_CONTEXT] * context
-        found[n] = max(time, 0.05)
-    return found
-
-
-@Kernel
-def step_curves(
-    c: Vector,
-    tokens: Vector,
-    passes: Vector,
-    batch: float,
-    context: float,
-    scale: float,
-    besides: float,
-) -> tuple[Vector, Vector]:
-    """Return verify time [n] of tokens [n] and draft time [Kmax + 1]; see `StepTimes.curves`."""
-    verify = verify_times(c, tokens, batch, context)
-    for n in range(len(verify)):
-        verify[n] = scale * verify[n] + besides
+        verify[n] = scale * max(time, 0.05) + besides
     return verify, passes * (scale * (c[PASSES] + c[PASS_REQUEST] * batch))
 
 

@@ -37,7 +37,6 @@ from adaptive_spec.policies.step_features import (
     PREFILL,
     RAGGED,
     SIZE,
-    expected_time,
     fill_rows,
     padded,
     prior_covariance,
@@ -103,19 +102,16 @@ def shortest_times(
     context: float,
 ) -> Vector:
     """Return [Kmax + 1]; see `StepTimes.shortest`."""
-    found = np.empty(len(passes))
-    none = step_features(buckets, batch, batch, context, 0.0, 0.0)
-    drafts = np.empty(len(passes))
-    for k in range(len(passes)):
-        drafts[k] = batch * k
-    tokens = tokens_with(nodes, batch, drafts)
-    for k in range(len(passes)):
-        run = passes[k] if k else 0.0
-        x = step_features(buckets, batch, tokens[k], context, run, 0.0)
-        found[k] = dot(x, c)
+    x, found, run = np.empty((len(passes), SIZE)), np.empty(len(passes)), passes.copy()
+    run[0] = 0.0
+    tokens = tokens_with(nodes, batch, batch * np.arange(len(passes)).astype(np.float64))
+    fill_rows(x, buckets, batch, tokens, context, run, 0.0)
+    for k in range(len(passes) - 1, -1, -1):
+        found[k] = dot(x[k], c)
         for p in range(SIZE):
-            x[p] -= none[p]
-        found[k] -= math.sqrt(max(variance_of(covariance, x), 0.0))
+            x[k, p] -= x[0, p]
+        found[k] -= math.sqrt(max(variance_of(covariance, x[k]), 0.0))
+    for k in range(len(passes)):
         found[k] = max(found[k], found[0], 1e-3)
     return found
 
@@ -535,9 +531,8 @@ class StepTimes:
 
     def seconds(self, batch: int, tokens: int, context: int, passes: float) -> float:
         """Return the expected seconds of a step without prompts."""
-        return self.scale * expected_time(
-            self.coefficients, self.buckets, batch, float(tokens), context, passes
-        )
+        x = step_features(self.buckets, batch, float(tokens), context, passes, 0.0)
+        return self.scale * max(dot(x, self.coefficients), 1e-3)
 
     def saved(self) -> SavedStepTimes | None:
         """Return what was learned; None before the first step."""
