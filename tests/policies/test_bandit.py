@@ -1,7 +1,6 @@
 """`bandit`: one K by load, in closed loops whose truth is known, and step by step."""
 
 import json
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +13,9 @@ from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.bandit import HOLD, MIXED, BanditPolicy
 from adaptive_spec.policy import build_policy
 from adaptive_spec.step import Capability, Level, Mode, SpecPlan
+from benchmarks.changes import GPUS
+from benchmarks.policy_loop import run
 from tests import steps
-from tests.policies.closed_loop import GPU, LAPTOP, alike, run
 
 KMAX = 4
 FULL = Capability(level=Level.FULL, max_draft_tokens=KMAX)
@@ -27,40 +27,14 @@ def bandit(seed: int = 0, **options: Any) -> BanditPolicy:
     return policy
 
 
-def speed(policy, hazard: float, count: int = 500, **options) -> float:
-    def hazards(random: np.random.Generator) -> np.ndarray:
-        return alike(hazard)(random)[:KMAX]
-
-    fields = {"machine": GPU, "concurrency": 16, "warmup": 250, **options}
-    return run(policy, hazards=hazards, steps=count, kmax=KMAX, **fields).tokens_per_second
-
-
-@cache
-def best_fixed(hazard: float, **options) -> float:
-    found = [speed(build_policy("static", {"k": k}), hazard, **options) for k in range(KMAX + 1)]
-    return max(found)
-
-
 @pytest.mark.parametrize(
-    ("hazard", "machine", "level"), [(0.85, GPU, Level.UNIFORM), (0.05, LAPTOP, Level.FULL)]
+    ("name", "hazard", "level"), [("H100, 8B", 0.85, Level.UNIFORM), ("CPU", 0.05, Level.FULL)]
 )
-def test_it_comes_close_to_the_best_fixed_k(hazard: float, machine, level: Level) -> None:
+def test_it_comes_close_to_the_best_fixed_k(name: str, hazard: float, level: Level) -> None:
     """All drafts pay at .85, none do at .05."""
-    fixed = (build_policy("static", {"k": k}) for k in range(KMAX + 1))
-    found, *others = (
-        run(
-            policy,
-            hazards=lambda random: alike(hazard)(random)[:KMAX],
-            machine=machine,
-            level=level,
-            concurrency=16,
-            warmup=250,
-            steps=500,
-            kmax=KMAX,
-        ).tokens_per_second
-        for policy in (bandit(), *fixed)
-    )
-    assert found >= 0.95 * max(others)
+    world, engine = GPUS[name]._replace(hazard=hazard), Capability(level=level, max_draft_tokens=6)
+    trace = run(bandit(), lambda _: world, lambda _: 16, 750, 0, engine)
+    assert trace.score(250, 750) >= 0.95
 
 
 def rate(k: int, best: int) -> float:

@@ -1,5 +1,6 @@
 """goodput finds good K without being told costs or acceptance."""
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -7,31 +8,26 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Level
-from adaptive_spec.policy import Policy, build_policy
+from adaptive_spec.policy import build_policy
 from adaptive_spec.sim.engine.options import EngineOptions
 from adaptive_spec.sim.policy_choice import parse_policy
 from adaptive_spec.sim.scenario import Phase, Scenario, simulate
-from tests.policies.closed_loop import LAPTOP, alike, run
+from benchmarks.changes import GPUS
+from benchmarks.policy_loop import run
 from tests.sim.small_server import PlainDrafter, closed_load, independent, server
 
 
-def goodput(**options: Any) -> Policy:
+def goodput(**options: Any) -> Any:
     return build_policy("goodput", options, seed=1)
 
 
 @pytest.mark.slow
 def test_it_reaches_the_best_fixed_k_though_results_come_late() -> None:
     """Without a delay: `test_beliefs_at_work`."""
-    setting: dict[str, Any] = {
-        "concurrency": 8,
-        "machine": LAPTOP,
-        "steps": 1500,
-        "hazards": lambda random: alike(0.7)(random)[:6],
-        "delay": 2,
-    }
-    policies = (goodput(), *(build_policy("static", {"k": k}) for k in range(7)))
-    reached, *fixed = (run(each, warmup=800, **setting).tokens_per_second for each in policies)
-    assert reached >= 0.97 * max(fixed)
+    policy, late = goodput(), deque()
+    learn, world = policy.observe, GPUS["CPU"]
+    policy.observe = lambda step: late.append(step) or (len(late) > 2 and learn(late.popleft()))
+    assert run(policy, lambda _: world, lambda _: 8, 1200, 0).score(600, 1200) >= 0.97
 
 
 def run_of_goodput_modes(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:

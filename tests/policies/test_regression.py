@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,8 +21,9 @@ from adaptive_spec.policies.regression import (
 )
 from adaptive_spec.policy import Policy, build_policy
 from adaptive_spec.step import Capability, FinishedStep, Level, Mode, SpecPlan, StepContext
+from benchmarks.changes import GPUS, profile_of
+from benchmarks.policy_loop import run
 from tests import steps
-from tests.policies.closed_loop import GPU, alike, run
 from tests.refused import refused
 
 TIMES = {"tokens": [1, 1024], "seconds": [0.010, 1.2], "draft_pass": 1e-4}
@@ -146,22 +148,11 @@ def test_where_no_draft_pays_the_drafter_stays_warm(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_with_a_model_of_its_traffic_it_comes_near_the_best_fixed_k(tmp_path: Path) -> None:
-    head = {"intercepts": [float(np.log(0.8 / 0.2))], "history": 0.1}
-    times = {
-        "tokens": [1, 1024],
-        "seconds": [GPU.fixed + GPU.token, GPU.fixed + 1024 * GPU.token],
-        "draft_pass": GPU.draft_pass,
-    }
-    policy = regression(tmp_path, model(average=[0.8], history=head, step_times=times))
-    setting: dict[str, Any] = {
-        "concurrency": 16,
-        "hazards": lambda r: alike(0.8)(r)[:6],
-        "machine": GPU,
-        "steps": 400,
-    }
-    static = [build_policy("static", {"k": k}) for k in range(7)]
-    best = max(run(each, **setting).tokens_per_second for each in static)
-    assert run(policy, warmup=400, **setting).tokens_per_second >= 0.97 * best
+    world = GPUS["H100, 8B"]
+    head = {"intercepts": [float(np.log(world.hazard / (1.0 - world.hazard)))], "history": 0.1}
+    times = msgspec.to_builtins(profile_of(world))
+    policy = regression(tmp_path, model(average=[world.hazard], history=head, step_times=times))
+    assert run(policy, lambda _: world, lambda _: 16, 600, 0).score(200, 600) >= 0.97
 
 
 @pytest.mark.slow

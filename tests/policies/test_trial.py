@@ -17,13 +17,14 @@ from adaptive_spec.policies.trial import (
     unit_loss,
 )
 from adaptive_spec.step import Capability, Level
+from benchmarks.changes import GPUS
+from benchmarks.policy_loop import World as Drafting
 from tests import steps as made
-from tests.policies.closed_loop import GPU, Machine
 
 KMAX = 6
 
 
-DEAR = Machine(0.010, 0.002, 0, 0.0005, 0.0)
+GPU, DEAR = GPUS["H100, 8B"], Drafting(0.010, 0.002, 0.0005)
 """Each token costs a fifth of the rest of a step: many drafts lose much."""
 
 
@@ -31,7 +32,7 @@ class World:
     """Two beliefs about a machine and about drafts, trained on chosen K."""
 
     def __init__(
-        self, machine: Machine = GPU, hazard: float = 0.7, seed: int = 0, **fields
+        self, machine: Drafting = GPU, hazard: float = 0.7, seed: int = 0, **fields
     ) -> None:
         self.machine, self.hazard = machine, hazard
         self.random = np.random.default_rng(seed)
@@ -43,7 +44,7 @@ class World:
         hits = self.random.random((batch, KMAX)) < self.hazard
         accepted = np.minimum(hits.cumprod(axis=1).sum(axis=1), verified)
         self.acceptance.learn(slots, verified, accepted, None)
-        seconds = self.machine.seconds(batch * (1 + k), batch, max(k, 1), 100 * batch)
+        seconds = self.machine.seconds(batch * (1 + k), k)
         outcome = made.outcome(
             made.context(batch, self.capability),
             k,
