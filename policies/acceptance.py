@@ -296,12 +296,11 @@ class Acceptance:
         self._z_mean: FloatArray = np.zeros(kmax)
         self._z_count: FloatArray = np.zeros(kmax)
         self._z_variance = 1.0
-        self._shown = 0
 
     @property
     def informative(self) -> bool:
         """Return whether confidence is known to tell of acceptance."""
-        return self._shown >= LEAST_SHOWN and self.weight > 0.0
+        return self.weight > 0.0 and float(self._z_count.sum()) >= LEAST_SHOWN
 
     @property
     def flat(self) -> float:
@@ -368,7 +367,6 @@ class Acceptance:
             self._weight_information = min(self._weight_information, 1000.0) + float(sums[3].sum())
             moved_w = self.weight + float(sums[2].sum()) / self._weight_information
             self.weight = min(max(moved_w, 0.0), 4.0)
-            self._shown += int(np.isfinite(z).sum())
             self._follow_signal(z)
 
     def widen(self) -> None:

@@ -46,51 +46,6 @@ class Situation(enum.StrEnum):
     """All step times have jumped lately."""
 
 
-class Worth:
-    """Throughput of what does not run: no speculation, and the engine's own K.
-
-    Every sixteenth step adds the expected tokens and seconds of three plans of that step to
-    weighted sums; the time of prompts in the step counts for all of them alike.
-    """
-
-    def __init__(self) -> None:
-        self._sums: FloatArray = np.zeros((2, len(_NAMES)))
-
-    def planned(self, forecast: StepForecast, mode: Mode, depth: int, found: float) -> None:
-        """Add a step that runs in this mode.
-
-        Args:
-            forecast: of the step.
-            mode: in which it runs.
-            depth: to which the drafts at hand were asked for; 0: none were.
-            found: share of the requests for which the drafter finds drafts when asked; 1 for a
-                drafter with a state.
-        """
-        context = forecast.context
-        own = np.minimum(context.draft_possible, context.engine_k)
-        if found < 1.0 and depth:
-            # Drafts that a look-up did not find at this depth it would not have found at the own K.
-            all_found = context.draft_available >= depth
-            own = np.where(all_found, own, np.minimum(own, context.draft_available))
-            found = 1.0
-        emitted, took = forecast.best_tokens, forecast.best.seconds
-        if mode is not Mode.ON:  # unlike the best plan, OFF-cold has no pass of the drafter
-            emitted, took = context.batch_size, forecast.seconds_of(0, 0, mode)
-        by_own = context.batch_size + found * (forecast.tokens_of(own) - context.batch_size)
-        tokens = (context.batch_size, by_own, emitted)
-        without = float(forecast.verify_seconds[0])
-        engine = forecast.seconds_of(round(found * own.sum()), context.engine_k)
-        seconds = np.array((without, engine, took)) + forecast.prefill_seconds
-        self._sums = _KEEP * self._sums + np.array((tokens, seconds))
-
-    def snapshot(self) -> dict[str, float]:
-        """Return tokens per second of each plan; empty without data."""
-        tokens, seconds = self._sums.tolist()
-        if not all(seconds):
-            return {}
-        return {name: a / b for name, a, b in zip(_NAMES, tokens, seconds, strict=True)}
-
-
 class Figures:
     """Figures of one engine.
 
@@ -102,7 +57,8 @@ class Figures:
 
     def __init__(self, capability: Capability, times: StepTimes, switch: Switch) -> None:
         self._times, self._switch = times, switch
-        self._worth = Worth()
+        self._sums: FloatArray = np.zeros((2, len(_NAMES)))
+        """Expected tokens and seconds of no speculation, the engine's own K, and the plan."""
         self.forecast: StepForecast | None = None
         self.quality = HazardQuality(capability.max_draft_tokens)
         self.table = BreakEvenTable(capability, times)
@@ -123,7 +79,32 @@ class Figures:
             self._off_since = forecast.context.now
         if not forecast.context.step % EVERY_STEPS:
             self.table.planned(forecast)
-            self._worth.planned(forecast, plan.mode, asked, self.table.found)
+            self._compare(forecast, plan.mode, asked)
+
+    def _compare(self, forecast: StepForecast, mode: Mode, depth: int) -> None:
+        """Add a step that runs in this mode; the time of its prompts counts for all plans alike.
+
+        Args:
+            forecast: of the step.
+            mode: in which it runs.
+            depth: to which the drafts at hand were asked for; 0: none were.
+        """
+        context, found = forecast.context, self.table.found
+        own = np.minimum(context.draft_possible, context.engine_k)
+        if found < 1.0 and depth:
+            # Drafts that a look-up did not find at this depth it would not have found at the own K.
+            all_found = context.draft_available >= depth
+            own = np.where(all_found, own, np.minimum(own, context.draft_available))
+            found = 1.0
+        emitted, took = forecast.best_tokens, forecast.best.seconds
+        if mode is not Mode.ON:  # unlike the best plan, OFF-cold has no pass of the drafter
+            emitted, took = context.batch_size, forecast.seconds_of(0, 0, mode)
+        by_own = context.batch_size + found * (forecast.tokens_of(own) - context.batch_size)
+        tokens = (context.batch_size, by_own, emitted)
+        without = float(forecast.verify_seconds[0])
+        engine = forecast.seconds_of(round(found * own.sum()), context.engine_k)
+        seconds = np.array((without, engine, took)) + forecast.prefill_seconds
+        self._sums = _KEEP * self._sums + np.array((tokens, seconds))
 
     def situation(self, forecast: StepForecast) -> Situation:
         """Return the state that the controller is in."""
@@ -137,8 +118,11 @@ class Figures:
         return Situation.FULL_BATCH if full else Situation.STEADY
 
     def estimates(self) -> dict[str, float]:
-        """Return tokens per second of no speculation, the engine's own K and the plan."""
-        return self._worth.snapshot()
+        """Return tokens per second of no speculation, the engine's own K and the plan, if known."""
+        tokens, seconds = self._sums.tolist()
+        if not all(seconds):
+            return {}
+        return {name: a / b for name, a, b in zip(_NAMES, tokens, seconds, strict=True)}
 
     def break_even(self) -> dict[str, Any]:
         """Return where drafts break even, as `BreakEven` in JSON; empty before the first step."""
@@ -180,18 +164,10 @@ class Figures:
 
         The gap of ln goodput is below `SHARE`, by which an untimed K may be off.
         """
-        untimed = self._times.untimed(forecast.context.batch_size)
-        number = forecast.taking_part
-        tokens = np.append(1.0, 1.0 + np.cumsum(forecast.counted_survival.mean(axis=1)))
-        best = forecast.counted(forecast.best_tokens) / forecast.best.seconds
-        best /= forecast.context.batch_size
-        most = len(forecast.verify_seconds) - 1
-        return [
-            k
-            for k in forecast.context.capability.uniform_values
-            if untimed[k]
-            and tokens[k] / forecast.seconds_of(min(k * number, most), k) > math.exp(-SHARE) * best
-        ]
+        untimed, best = self._times.untimed(forecast.context.batch_size), forecast.best
+        pace = forecast.counted(forecast.best_tokens) / best.seconds / forecast.context.batch_size
+        near = math.exp(-SHARE) * pace
+        return [k for k, each in forecast.paces().items() if untimed[k] and each > near]
 
 
 def of_best_plan(forecast: StepForecast, uncertain: list[int]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from adaptive_spec.policies.step_features import (
     step_features,
     tokens_with,
 )
-from adaptive_spec.step import BoolArray, Capability, FloatArray, IntArray, StepOutcome
+from adaptive_spec.step import Capability, FloatArray, IntArray, StepOutcome
 
 DRIFT = 1e-6
 """Variance that the parts gain in each step, as a share of the prior's."""
@@ -315,10 +315,8 @@ class StepTimes:
         self._moving[[LEVEL, LEVEL_DRIFT, NOISE]] = 1.0, FIRST_DRIFT, FIRST_NOISE**2
         self._moving[LEVEL_JUMPED] = -SETTLING
         self.steps = 0
-        self._kept = 0
-        self._rows: FloatArray = np.zeros((SETTLING, SIZE))
-        self._seconds: FloatArray = np.zeros(SETTLING)
-        self._ragged: BoolArray = np.zeros(SETTLING, dtype=np.bool_)
+        self._firsts: list[tuple[FloatArray, float, bool]] | None = []
+        """Features, seconds and raggedness of the first steps; None once they are learned."""
         self._timed: dict[int, FloatArray] = {}
         """By load, within factors of two: [Kmax + 1] steps timed with about K drafts a request; a
         jump takes the share that it makes doubtful."""
@@ -487,34 +485,27 @@ class StepTimes:
         if tried is not None and tried <= 2 * k:  # else few had the drafts to time it
             k = tried
         load[min(max(k, 0), len(load) - 1)] += 1.0
-        if self._kept < SETTLING:
-            self._learn_again(x, seconds, ragged=outcome.ragged)
+        if self._firsts is not None:
+            self._firsts.append((x, seconds, outcome.ragged))
+            if len(self._firsts) in (4, 8, 16, SETTLING):
+                self._learn_again(self._firsts)
 
-    def _learn_again(self, x: FloatArray, seconds: float, *, ragged: bool) -> None:
-        """Learn the first steps anew with the noise that makes them likeliest, now and then.
+    def _learn_again(self, steps: list[tuple[FloatArray, float, bool]]) -> None:
+        """Learn the first steps anew with the noise that makes them likeliest.
 
         A step that is believed surer than it was would mislead for long.
         """
-        n = self._kept = self._kept + 1
-        self._rows[n - 1], self._seconds[n - 1], self._ragged[n - 1] = x, seconds, ragged
-        if n not in (4, 8, 16, SETTLING):
-            return
+        rows, seconds, ragged = map(np.array, zip(*steps, strict=True))
         best = -math.inf
         for noise in NOISES:
             mean, covariance = self._guess.copy(), self._prior.copy()
-            score = learn_again(
-                mean,
-                covariance,
-                self._rows[:n],
-                self._seconds[:n] / self._first,
-                self._ragged[:n],
-                noise,
-            )
+            score = learn_again(mean, covariance, rows, seconds / self._first, ragged, noise)
             if score > best:
                 best, self.mean, self.covariance = score, mean, covariance
                 self._moving[NOISE] = noise**2
         self._moving[[LEVEL, LEVEL_VARIANCE]] = 1.0, 0.0
         self.coefficients = likeliest_nonnegative(self.mean, self.covariance)
+        self._firsts = None if len(steps) == SETTLING else self._firsts
 
     def _begin(self, seconds: float, x: FloatArray, spread: FloatArray, *, prompts: bool) -> None:
         self.mean, self.coefficients = self._guess.copy(), self._guess
@@ -548,7 +539,7 @@ class StepTimes:
         self._guess, self._prior = saved.parts.prior()
         self.coefficients = likeliest_nonnegative(self.mean, self.covariance)
         self._first, self._first_was_prompts = saved.unit, False
-        self.steps, self._kept = saved.steps, SETTLING
+        self.steps, self._firsts = saved.steps, None
         self._timed = {int(load): np.array(counts) for load, counts in saved.timed.items()}
         # Clocks and tenants may be others than they were.
         self._moving[[LEVEL, LEVEL_VARIANCE, NOISE]] = 1.0, JUMP, saved.noise

@@ -118,17 +118,19 @@ class StepForecast(NamedTuple):
         off = self.context.batch_size / self.off_seconds
         return self.counted(self.best_tokens) / self.best.seconds / off
 
+    def paces(self) -> dict[int, float]:
+        """Return by K for all requests the tokens per second of each of those that count."""
+        number, most = self.taking_part, len(self.verify_seconds) - 1
+        tokens = np.append(1.0, 1.0 + np.cumsum(self.counted_survival.mean(axis=1)))
+        return {
+            k: float(tokens[k]) / self.seconds_of(min(k * number, most), k)
+            for k in self.context.capability.uniform_values
+        }
+
     def best_uniform(self) -> tuple[int, float]:
         """Return the best K >= 1 for all requests, and its goodput over that of no speculation."""
-        number, most = self.taking_part, len(self.verify_seconds) - 1
-        tokens = 1.0 + np.cumsum(self.counted_survival.mean(axis=1))
-        pace = {
-            k: float(tokens[k - 1]) / self.seconds_of(min(k * number, most), k)
-            for k in self.context.capability.uniform_values
-            if k
-        }
-        best = max(pace, key=lambda k: pace[k])
-        return best, pace[best] * self.off_seconds
+        pace, k = max((pace, -k) for k, pace in self.paces().items() if k)
+        return -k, pace * self.off_seconds
 
     def predicted_plan(
         self,

@@ -210,7 +210,7 @@ def test_confidence_decides_on_the_drafter_s_drafts_alone() -> None:
                 confidence=confidence,
             )
             text.policy._trial = None
-            text.policy.acceptance.weight, text.policy.acceptance._shown = 2.0, 1000
+            text.policy.acceptance.weight, text.policy.acceptance._z_count[:] = 2.0, 1000
             plans.append(text.policy.plan(context).verify)
         copied, drafted = np.mean(plans, axis=0).reshape(2, 4).mean(axis=1)
         assert copied > 3.0
