@@ -332,11 +332,6 @@ class StepTimes:
         return float(self._moving[NOISE])
 
     @property
-    def level_variance(self) -> float:
-        """Variance of L, relative."""
-        return float(self._moving[LEVEL_VARIANCE])
-
-    @property
     def scale(self) -> float:
         """Seconds of a unit: T0 L; 0 before the first step."""
         return self._first * self.level

@@ -81,54 +81,7 @@ class Ahead(NamedTuple):
     more: FloatArray
 
 
-_NOTHING = Ahead(np.zeros((0, 0)), np.zeros(0))
-
-
-class Planned(NamedTuple):
-    """Best plan of a step, and how its tokens were weighed.
-
-    Attributes:
-        best: the plan.
-        weights: [B] of each request's tokens, 0 for one that has opted out; None: all alike.
-        tokens: that the step is expected to emit, each counted as one.
-    """
-
-    best: Admission
-    weights: FloatArray | None
-    tokens: float
-
-
-def plan_step(
-    context: StepContext,
-    survival: FloatArray,
-    verify_seconds: FloatArray,
-    draft_seconds: FloatArray,
-    ahead: Ahead | None = None,
-) -> Planned:
-    """Return the best plan of a step.
-
-    Args:
-        context: the step.
-        survival: [Kmax, B] s_ij.
-        verify_seconds: [B * Kmax + 1] verify time with m drafts.
-        draft_seconds: [Kmax + 1] draft time by depth.
-        ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
-    """
-    weights: FloatArray = np.empty(context.batch_size)
-    verify, depth, value, seconds, tokens, by_worth = best_plan(
-        survival,
-        context.draft_possible,
-        context.draft_available,
-        verify_seconds,
-        draft_seconds,
-        *engine_of(context.capability),
-        *(_NOTHING if ahead is None else ahead),
-        counted_rows(context),
-        weights,
-    )
-    best = Admission(verify, int(depth), float(value), float(seconds))
-    weighed = by_worth or context.taking_part is not None
-    return Planned(best, weights if weighed else None, float(tokens))
+NOTHING_AHEAD = Ahead(np.zeros((0, 0)), np.zeros(0))
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.policies.planning.planner import Admission, Ahead, is_ragged, plan_step
+from adaptive_spec.policies.planning.planner import (
+    NOTHING_AHEAD,
+    Admission,
+    Ahead,
+    best_plan,
+    counted_rows,
+    engine_of,
+    is_ragged,
+)
 from adaptive_spec.policies.planning.search import value_of
 from adaptive_spec.step import FloatArray, IntArray, Mode, SpecPlan, StepContext
 
@@ -31,11 +39,22 @@ def forecast_step(
         prefill_seconds: of the prompts in the step.
         ahead: what D is chosen by; None: `survival`, as drafts are alike from step to step.
     """
-    costs = verify_seconds, draft_seconds
-    planned = plan_step(context, survival, *costs, ahead)
-    return StepForecast(
-        context, survival, planned.weights, *costs, prefill_seconds, planned.best, planned.tokens
+    weights: FloatArray = np.empty(context.batch_size)
+    verify, depth, value, seconds, tokens, by_worth = best_plan(
+        survival,
+        context.draft_possible,
+        context.draft_available,
+        verify_seconds,
+        draft_seconds,
+        *engine_of(context.capability),
+        *(NOTHING_AHEAD if ahead is None else ahead),
+        counted_rows(context),
+        weights,
     )
+    best = Admission(verify, int(depth), float(value), float(seconds))
+    weighed = weights if by_worth or context.taking_part is not None else None
+    costs = verify_seconds, draft_seconds, prefill_seconds
+    return StepForecast(context, survival, weighed, *costs, best, float(tokens))
 
 
 class StepForecast(NamedTuple):

@@ -178,7 +178,9 @@ def test_the_interval_of_a_step_time_covers_it(
                     sizes = np.array([batch * (1.0 + k)]), 100 * batch, np.array([max(k, 1.0)])
                     [x] = times.rows(batch, *sizes)
                     mean = float(x @ times.coefficients)
-                    variance = float(x @ times.covariance @ x) / mean**2 + times.level_variance
+                    variance = (
+                        float(x @ times.covariance @ x) / mean**2 + times._moving[LEVEL_VARIANCE]
+                    )
                     truth = machine.seconds(batch * (1 + k), batch, max(k, 1))
                     off = truth / expected(times, batch, k) - 1.0
                     inside.append(abs(off) < 1.645 * math.sqrt(variance))

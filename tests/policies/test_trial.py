@@ -7,7 +7,7 @@ import pytest
 
 from adaptive_spec.policies.acceptance import ALIKE, Acceptance
 from adaptive_spec.policies.gaussian import condition
-from adaptive_spec.policies.planning.planner import plan_step
+from adaptive_spec.policies.planning.step_forecast import forecast_step
 from adaptive_spec.policies.step_features import SHARE
 from adaptive_spec.policies.step_times import GAINED, NOISE, StepTimes
 from adaptive_spec.policies.trial import (
@@ -61,7 +61,7 @@ class World:
         """Survival of all drafts, times of plans, and the best plan."""
         survival = self.acceptance.predict(context.slots)[1]
         curves = self.times.curves(context.batch_size, int(context.context_tokens.sum()))
-        return survival, *curves, plan_step(context, survival, *curves).best
+        return survival, *curves, forecast_step(context, survival, *curves).best
 
     def found(self, context=None, seen: int = 100, **changes) -> int | None:
         """The trial, beside the best plan."""
