@@ -43,15 +43,6 @@ def accepted(random: np.random.Generator, h: np.ndarray, verified: np.ndarray) -
     return np.minimum(hits.cumprod(axis=1).sum(axis=1), verified)
 
 
-def learned(h: float) -> Acceptance:
-    """A belief after 300 steps of requests that are alike."""
-    random, belief, slots = np.random.default_rng(0), Acceptance(KMAX), np.arange(8)
-    for _ in range(300):
-        verified = random.integers(0, KMAX + 1, 8)
-        belief.learn(slots, verified, accepted(random, np.full(KMAX, h), verified), None)
-    return belief
-
-
 @pytest.mark.parametrize(("steps", "batch"), [(60, 8), (30, 32)])
 def test_the_interval_of_a_position_covers_the_truth(steps: int, batch: int) -> None:
     """90 % are due. Of 60 runs of four positions, the share has a standard error of 2 to 4 %.
@@ -71,8 +62,9 @@ def test_the_interval_of_a_position_covers_the_truth(steps: int, batch: int) -> 
 
 
 def test_a_widened_belief_keeps_its_mean_and_listens_again() -> None:
-    belief = learned(0.9)
-    mean, covariance = belief.mean.copy(), belief.covariance.copy()
+    belief = Acceptance(KMAX)
+    belief.mean = mean = belief.mean + np.array([2.0, 1.0, 0.0, -1.0])
+    belief.covariance = covariance = 0.1 * belief.covariance
     belief.widen()
     assert belief.mean == pytest.approx(mean, abs=0.0)
     far = np.outer(*[mean - belief.prior_mean] * 2)
@@ -244,7 +236,7 @@ def test_a_state_of_other_sizes_is_refused(wrong: dict[str, object]) -> None:
     belief = Acceptance(KMAX)
     before = belief.saved()
     with refused(PolicyError, "Kmax is not 4"):
-        belief.restore(msgspec.structs.replace(learned(0.9).saved(), **wrong))
+        belief.restore(msgspec.structs.replace(before, weight=1.0, **wrong))
     assert belief.saved() == before
     with refused(PolicyError, "5 are expected"):
         Acceptance(5).restore(belief.saved())

@@ -3,11 +3,10 @@
 import json
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec.step import Capability, FinishedStep, IntArray, Level, SpecPlan, StepContext
+from adaptive_spec.step import Capability, Level
 from benchmarks.changes import GPUS, ISSUE, change, goodput
 from benchmarks.policy_loop import World, run
 
@@ -50,53 +49,6 @@ def test_passes_that_became_cheap_are_timed_once_some_run() -> None:
     assert (old.best(16)[1], new.best(16)[1]) == (0, 4)
     assert trace.score(then - 200, then) >= 0.97
     assert trace.score(then + 600, then + 1000) >= 0.99
-
-
-class OneCopies:
-    """`goodput` with a second source: one request always has a copied draft; prompts come often."""
-
-    def __init__(self, seed: int) -> None:
-        self._policy = goodput(seed)
-        self.name = self._policy.name
-
-    def plan(self, context: StepContext) -> SpecPlan:
-        return self._policy.plan(self._seen(context))
-
-    def observe(self, step: FinishedStep) -> None:
-        context = self._seen(step.context)
-        outcome = msgspec.structs.replace(step.outcome, lookup_agreed=context.lookup_available)
-        self._policy.observe(FinishedStep(context, step.plan, outcome))
-
-    def forget(self, slots: IntArray) -> None:
-        self._policy.forget(slots)
-
-    def _seen(self, context: StepContext) -> StepContext:
-        copied = (np.arange(context.batch_size) == 0).astype(np.int64)
-        prompts = int(context.step % 8 == 0)
-        return msgspec.structs.replace(
-            context, lookup_available=copied, lookup_match=8 * copied, prefill_tokens=prompts
-        )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, pytest.param(10, marks=pytest.mark.long)])
-def test_a_probe_beside_copied_drafts_notices_that_passes_became_cheap(seed: int) -> None:
-    old = WithoutPass(*DEAR_PASSES)
-    new, then = old._replace(draft=ISSUE.draft), 800
-    cold = Capability(level=Level.FULL, max_draft_tokens=6, off_pass=False, cold_off=True)
-    policy: Any = OneCopies(0)
-    trace = run(policy, lambda step: old if step < then else new, lambda _: 16, 2800, seed, cold)
-    assert trace.score(2000, 2800) >= 0.97
-
-
-@pytest.mark.long
-def test_a_gain_too_small_for_one_probe_to_show_is_found_over_several() -> None:
-    old, then = WithoutPass(0.0071, 2.1e-5, 5.3e-4, hazard=0.02), 800
-    new = old._replace(hazard=0.15)  # 3 % at K = 1
-    cold = Capability(level=Level.FULL, max_draft_tokens=6, off_pass=False, cold_off=True)
-    world_at = {False: old, True: new}
-    trace = run(goodput(0), lambda step: world_at[step >= then], lambda _: 16, 7000, 0, cold)
-    assert trace.score(then, 7000) >= 0.98
 
 
 def test_an_untimed_draft_is_not_taken_for_the_best() -> None:

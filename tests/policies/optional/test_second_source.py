@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +12,8 @@ from adaptive_spec import Capability, Level, Mode
 from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.policies.optional.second_source import SecondSource
+from adaptive_spec.policy_helpers import fixed_plan
 from adaptive_spec.step import FinishedStep
-from adaptive_spec.testing import finished_step
 from tests import steps as made
 from tests.policies.closed_loop import observe
 
@@ -36,12 +35,9 @@ def two(step: int = 0, found: Any = KMAX, match: Any = 8, **changes: Any) -> Any
 
 def shown(context: Any, agreed: Any, emitted: Any = KMAX + 1) -> FinishedStep:
     """A step whose tokens show how far the copied drafts of each request agree."""
-    policy = GoodputPolicy(GoodputOptions())
-    plan = policy.plan(msgspec.structs.replace(context, lookup_available=None, lookup_match=None))
-    outcome = made.outcome(context, 0, 0)
-    rows = made.rows(agreed, context.batch_size), made.rows(emitted, context.batch_size)
-    outcome = msgspec.structs.replace(outcome, lookup_agreed=rows[0], emitted=rows[1])
-    return finished_step(context, plan, outcome)
+    agreed, emitted = (made.rows(each, context.batch_size) for each in (agreed, emitted))
+    outcome = made.outcome(context, 0, 0, lookup_agreed=agreed, emitted=emitted)
+    return FinishedStep(context, fixed_plan(context, 0, "none"), outcome)
 
 
 def copied_survival(source: SecondSource, match: Any, slots: Any = range(BATCH)) -> Any:
@@ -86,12 +82,8 @@ def test_copies_are_learned_from_what_was_emitted_verified_or_not() -> None:
     for step in range(60):
         source.learn(shown(two(step), KMAX))
     assert (copied_survival(source, 8, range(100, 108)) > before + 0.1).all()
-    known = source.copied.covariance[2, 2]
-    for step in range(60):  # one token is emitted in each step: it shows the first draft alone
-        source.learn(shown(two(step), 1, emitted=1))
-    assert source.copied.covariance[0, 0] < known
     source = SecondSource(KMAX)
-    for step in range(60):
+    for step in range(60):  # one token is emitted in each step: it shows the first draft alone
         source.learn(shown(two(step), 1, emitted=1))
     fresh = SecondSource(KMAX).copied
     assert source.copied.mean[1] > fresh.mean[1]  # as its neighbour; a rejection was not seen
@@ -198,21 +190,13 @@ def test_copied_drafts_say_nothing_of_the_drafter() -> None:
 def test_confidence_decides_on_the_drafter_s_drafts_alone() -> None:
     text = Text(0.5, hazard=0.8)
     text.run(300)
+    text.policy.acceptance.weight, text.policy.acceptance._z_count[:] = 2.0, 1000
+    found = np.where(np.arange(BATCH) < 4, KMAX, 0)
     for sure in (0.95, 0.05):
-        plans = []
-        for step in range(30):
-            confidence = np.full((BATCH, KMAX), sure)
-            context = two(
-                text.step + step,
-                np.where(np.arange(BATCH) < 4, KMAX, 0),
-                20,
-                now=text.now,
-                confidence=confidence,
-            )
-            text.policy._trial = None
-            text.policy.acceptance.weight, text.policy.acceptance._z_count[:] = 2.0, 1000
-            plans.append(text.policy.plan(context).verify)
-        copied, drafted = np.mean(plans, axis=0).reshape(2, 4).mean(axis=1)
+        text.policy._trial = None
+        confidence = np.full((BATCH, KMAX), sure)
+        plan = text.policy.plan(two(text.step, found, 20, now=text.now, confidence=confidence))
+        copied, drafted = plan.verify.reshape(2, 4).mean(axis=1)
         assert copied > 3.0
         assert (drafted > 2.0) == (sure > 0.5), drafted
 

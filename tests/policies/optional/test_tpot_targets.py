@@ -12,7 +12,6 @@ from adaptive_spec.policies.optional.tpot_targets import OUT_OF_REACH, RAISED, T
 from adaptive_spec.policies.planning.step_forecast import StepForecast, forecast_step
 from adaptive_spec.step import Capability, FloatArray, Level, Mode, SpecPlan
 from tests import steps
-from tests.core.controller.answers import context
 
 
 def costs(random: np.random.Generator, batch: int, kmax: int) -> tuple[FloatArray, FloatArray]:
@@ -135,7 +134,7 @@ def test_one_late_request_gets_the_fewest_drafts_that_reach_its_target(
 
 def test_only_requests_behind_their_target_are_late() -> None:
     targets = TpotTargets(0.02)
-    start = context(0, now=10.0, tpot_target=np.array([0.1, 0.01, np.inf]))
+    start = steps.context(3, now=10.0, tpot_target=np.array([0.1, 0.01, np.inf]))
     assert targets.late(start) is None
     targets.emitted(start.slots, np.array([20, 20, 20]))
     later = msgspec.structs.replace(start, now=11.0)  # 50 ms a token
@@ -147,20 +146,7 @@ def test_only_requests_behind_their_target_are_late() -> None:
 
 def test_drafts_that_are_at_hand_and_dearer_than_those_wanted_are_left_out() -> None:
     """A late request wants three drafts at no cost; two are at hand, and two take twice as long."""
-
-    capability = Capability(level=Level.FULL, max_draft_tokens=4)
-    of = context(
-        1,
-        capability=capability,
-        request_ids=["a"],
-        slots=np.arange(1),
-        context_tokens=np.array([10]),
-        draft_available=np.array([2]),
-        draft_possible=np.array([4]),
-        tpot_target=np.array([0.004]),
-        task=np.full(1, -1),
-        temperature=np.zeros(1),
-    )
+    of = steps.context(1, 4, draft_available=2, tpot_target=np.array([0.004]))
     survival = np.full((4, 1), 0.9)
     stairs = np.array([0.0100, 0.0300, 0.0200, 0.0101, 0.0400])
     forecast = forecast_step(of, survival, stairs, np.zeros(5))
