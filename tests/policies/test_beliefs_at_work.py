@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from adaptive_spec import Capability, Level, Mode, PolicyError
-from adaptive_spec.controller.plan_validation import plan_fault
 from adaptive_spec.policies.goodput import GoodputOptions, GoodputPolicy
 from adaptive_spec.testing.noninterference import check_noninterference
 from benchmarks.changes import GPUS
@@ -71,37 +70,6 @@ def test_few_steps_measure_at_a_constant_load() -> None:
 
 
 # ------------------------------------------------------------------ contract
-
-
-@pytest.mark.parametrize(
-    "capability",
-    [
-        Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(0, 2, 5)),
-        Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(1, 4)),
-        Capability(level=Level.UNIFORM, max_draft_tokens=5, ladder=(5,), cold_off=True),
-        Capability(level=Level.VERIFY, max_draft_tokens=5, token_buckets=(4, 16, 24)),
-        Capability(level=Level.VERIFY, max_draft_tokens=5, ragged_penalty=0.05),
-        Capability(level=Level.FULL, max_draft_tokens=5, off_pass=False, cold_off=True),
-        Capability(level=Level.FULL, max_draft_tokens=5, depth_follows=False),
-        Capability(level=Level.FULL, max_draft_tokens=1),
-    ],
-    ids=str,
-)
-def test_every_plan_can_run(capability: Capability) -> None:
-    policy, random, values = goodput(), np.random.default_rng(2), set()
-    kmax, one_k = capability.max_draft_tokens, capability.level is Level.UNIFORM
-    for number in range(160):
-        batch = int(random.integers(1, 20))
-        available = kmax if one_k else random.integers(0, kmax + 1, batch)
-        times = {"step": number, "now": 0.01 * number}
-        context = made.context(batch, capability, draft_available=available, **times)
-        plan = policy.plan(context)
-        assert not plan_fault(plan, context), plan_fault(plan, context)
-        values |= set(plan.verify.tolist())
-        seconds = 0.01 + 1e-4 * int(plan.verify.sum()) + 1e-3 * plan.draft_depth
-        accepted = np.minimum(plan.verify, random.integers(0, kmax + 1, batch))
-        observe(policy, context, plan, accepted, seconds)
-    assert len(values) > 1 or len(capability.uniform_values) == 1
 
 
 @pytest.mark.parametrize("level", list(Level))

@@ -30,36 +30,17 @@ def test_it_reaches_the_best_fixed_k_though_results_come_late() -> None:
     assert run(policy, lambda _: world, lambda _: 8, 1200, 0).score(600, 1200) >= 0.97
 
 
-def run_of_goodput_modes(policy: str, concurrency: int, hazard: float, *, state: bool) -> float:
-    """Tokens per second after 1,000 steps."""
-    engine = server(
-        closed_load(concurrency, output=150),
-        policy,
-        data=independent(hazard, 20_000),
-        drafter=PlainDrafter(off_pass=state, stale=state),
-    )
-    result = engine.run(max_tokens=2500 * concurrency, warmup_steps=1000)
-    assert result.fail_opens == 0
-    return result.throughput_tok_s
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("concurrency", "state"),
-    [
-        pytest.param(1, False, marks=pytest.mark.long),
-        pytest.param(4, True, marks=pytest.mark.long),
-        (32, False),
-    ],
-    ids=["1", "4, stale", "32"],
-)
-def test_a_dead_drafter_costs_little(concurrency: int, state: bool) -> None:
-    """Half a per cent; 1.6 % where each return waits for requests that have a drafter's state."""
-    off = run_of_goodput_modes("off", concurrency, 0.05, state=state)
-    assert (
-        run_of_goodput_modes("goodput", concurrency, 0.05, state=state)
-        >= (0.98 if state else 0.995) * off
-    )
+def test_a_dead_drafter_costs_little() -> None:
+    """Half a per cent, after 1,000 steps."""
+    reached = []
+    for policy in ("goodput", "off"):
+        drafter, data = PlainDrafter(off_pass=False), independent(0.05, 20_000)
+        engine = server(closed_load(32, output=150), policy, data=data, drafter=drafter)
+        result = engine.run(max_tokens=2500 * 32, warmup_steps=1000)
+        assert result.fail_opens == 0
+        reached.append(result.throughput_tok_s)
+    assert reached[0] >= 0.995 * reached[1]
 
 
 @pytest.mark.slow

@@ -5,15 +5,13 @@ them are biased is computed: the joint law of two requests' output, by exact enu
 """
 
 from collections.abc import Callable
-from typing import ClassVar
 
 import msgspec
 import numpy as np
 import pytest
 
-from adaptive_spec import Capability, Level, Mode, SpecPlan, check_policy
+from adaptive_spec import Capability, Level, SpecPlan, check_policy
 from adaptive_spec.policy import Provenance, build_policy
-from adaptive_spec.policy_helpers import StatelessPolicy
 from adaptive_spec.step import FloatArray, IntArray, StepContext
 from adaptive_spec.testing.fake_engine import KMAX, capabilities
 from adaptive_spec.testing.noninterference import check_noninterference
@@ -95,36 +93,17 @@ BIASED: dict[str, Rule] = {
 }
 
 
-class Options(msgspec.Struct, frozen=True):
-    pass
-
-
-class Planted(StatelessPolicy):
-    """Verifies what a rule says."""
-
-    name: ClassVar[str] = "planted"
-    summary: ClassVar[str] = "a rule of a test"
-    Options: ClassVar[type[msgspec.Struct]] = Options
-
-    def __init__(self, rule: Rule | None) -> None:
-        self.rule = rule
-
-    def verify(self, context: StepContext) -> IntArray:
-        if context.confidence is None or self.rule is None or context.batch_size == 0:
-            return context.draft_available
-        confidence = np.nan_to_num(context.confidence, nan=0.4)
-        if context.capability.level is Level.UNIFORM:
-            rungs = context.capability.uniform_values
-            k = max(rung for rung in rungs if rung <= int(self.rule(confidence).max()))
-            return np.minimum(context.draft_available, k)
-        return np.minimum(context.draft_available, self.rule(confidence))
+class Planted(rules.Planted):
+    """Verifies what a rule says, and all where nothing is shown."""
 
     def plan(self, context: StepContext) -> SpecPlan:
-        depth = context.capability.uniform_values[-1]
-        verify = self.verify(context)
-        return SpecPlan(
-            step=context.step, verify=verify, draft_depth=depth, mode=Mode.ON, reason="planted"
-        )
+        wanted = context.draft_available
+        if context.confidence is not None and context.batch_size:
+            wanted = self.rule(np.nan_to_num(context.confidence, nan=0.4))
+            if context.capability.level is Level.UNIFORM:
+                rungs = context.capability.uniform_values
+                wanted = max(rung for rung in rungs if rung <= wanted.max())
+        return self.planned(context, np.minimum(context.draft_available, wanted))
 
 
 VERIFY = Capability(level=Level.VERIFY, max_draft_tokens=KMAX)
