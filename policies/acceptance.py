@@ -66,8 +66,7 @@ def learn_outcomes(
     weight: float,
     flat: float,
     variances: Vector,
-    effects: Matrix,
-    left: Matrix,
+    requests: Matrix,
     slots: Limits,
     verified: Limits,
     accepted: Limits,
@@ -81,8 +80,8 @@ def learn_outcomes(
         weight: w.
         flat: factor of a logit whose z is unknown.
         variances: [2] of the effects.
-        effects: [slots, 2] fast and slow, overwritten.
-        left: [slots, 2] share of the variances that is left, overwritten.
+        requests: [slots, 4] fast and slow effect, and the share of either's variance that is known,
+            overwritten.
         slots: [B]
         verified: [B] drafts.
         accepted: [B] of these.
@@ -98,9 +97,9 @@ def learn_outcomes(
     fast_moved, slow_moved, spread = 0.0, 0.0, 0.0
     for i in range(len(slots)):
         slot = slots[i]
-        fast, slow = effects[slot, 0] * FAST, effects[slot, 1] * SLOW
-        left_fast = 1.0 - FAST * FAST * (1.0 - left[slot, 0])
-        left_slow = 1.0 - SLOW * SLOW * (1.0 - left[slot, 1])
+        fast, slow = requests[slot, 0] * FAST, requests[slot, 1] * SLOW
+        left_fast = 1.0 - FAST * FAST * requests[slot, 2]
+        left_slow = 1.0 - SLOW * SLOW * requests[slot, 3]
         residuals, total = 0.0, 0.0
         for j in range(min(accepted[i] + 1, verified[i], kmax)):
             logit = b[j] + fast + slow
@@ -127,13 +126,13 @@ def learn_outcomes(
         slopes[1, 0] += total * moved_fast * moved_fast
         slopes[1, 1] += total * moved_slow * moved_slow
         sure = 1.0 + total * (by_fast + by_slow)
-        effects[slot, 0] = fast + by_fast * residuals / sure
-        effects[slot, 1] = slow + by_slow * residuals / sure
+        requests[slot, 0] = fast + by_fast * residuals / sure
+        requests[slot, 1] = slow + by_slow * residuals / sure
         fast_moved += by_fast * residuals / sure
         slow_moved += by_slow * residuals / sure
         spread += by_fast + by_slow
-        left[slot, 0] = left_fast * (1.0 - by_fast * total / sure)
-        left[slot, 1] = left_slow * (1.0 - by_slow * total / sure)
+        requests[slot, 2] = 1.0 - left_fast * (1.0 - by_fast * total / sure)
+        requests[slot, 3] = 1.0 - left_slow * (1.0 - by_slow * total / sure)
     slopes[2, 0], slopes[2, 1], slopes[2, 2] = fast_moved, slow_moved, spread
     return slopes
 
@@ -147,7 +146,7 @@ def learn_positions(
     variances: Vector,
     curvature: Vector,
     slopes: Matrix,
-    effects: Matrix,
+    requests: Matrix,
     slots: Limits,
 ) -> None:
     """Learn b and the variances of the effects from what `learn_outcomes` has summed. In place.
@@ -160,7 +159,7 @@ def learn_positions(
         variances: [2] of the effects.
         curvature: [2] known of the logarithms of the variances.
         slopes: [3, 3]
-        effects: [slots, 2] fast and slow, overwritten.
+        requests: [slots, 4] as `learn_outcomes` has left them; the effects are overwritten.
         slots: [B]
     """
     kmax = len(mean)
@@ -190,7 +189,7 @@ def learn_positions(
         mean[j] += share * (slopes[2, 0] + slopes[2, 1]) / batch
     for i in range(batch):
         for e in range(2):
-            effects[slots[i], e] -= (1.0 - left + share) * slopes[2, e] / batch
+            requests[slots[i], e] -= (1.0 - left + share) * slopes[2, e] / batch
     for e in range(len(variances)):
         curvature[e] = min(curvature[e], 100.0) + slopes[1, e]
         moved = math.exp(slopes[0, e] / (curvature[e] + abs(slopes[0, e])))
@@ -220,13 +219,13 @@ def saved_by_drafts(mean: Vector, covariance: Matrix, flat: float, times: Vector
 
 @Kernel
 def predict(
-    b: Vector, effects: Matrix, slots: Limits, flat: float, weight: float, z: Matrix
+    b: Vector, requests: Matrix, slots: Limits, flat: float, weight: float, z: Matrix
 ) -> tuple[Matrix, Matrix]:
     """Return the hazards [Kmax, B] of requests' drafts, and their survival [Kmax, B].
 
     Args:
         b: [Kmax] positions.
-        effects: [slots, 2] of the requests.
+        requests: [slots, 4] see `learn_outcomes`.
         slots: [B]
         flat: factor of a logit whose z is unknown.
         weight: w.
@@ -235,7 +234,7 @@ def predict(
     kmax, batch = len(b), len(slots)
     hazards, survival = np.empty((kmax, batch)), np.empty((kmax, batch))
     for i in range(batch):
-        own = effects[slots[i], 0] + effects[slots[i], 1]
+        own = requests[slots[i], 0] + requests[slots[i], 1]
         reached = 1.0
         for j in range(kmax):
             logit = flat * (b[j] + own)
@@ -290,7 +289,7 @@ class Acceptance:
         """Mean and covariance of b that a saved state counts from."""
         self.variances: FloatArray = np.array(FIRST_EFFECTS)
         self._curvature: FloatArray = np.ones(2)
-        self._effects, self._left = floats(0.0, 2), floats(1.0, 2)
+        self._requests = floats(0.0, 4)
         self._labels = Labels(SLOW)
         self.weight, self._weight_information = 0.0, 4.0
         self._z_mean: FloatArray = np.zeros(kmax)
@@ -311,8 +310,8 @@ class Acceptance:
         self, slots: IntArray, z: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Return hazards and survival [Kmax, B] of requests' drafts, from finished steps and z."""
-        effects, z = self._effects.reaching(highest_of(slots)), _NOTHING if z is None else z
-        return predict(self.mean, effects, slots, self.flat, self.weight, z)
+        requests, z = self._requests.reaching(highest_of(slots)), _NOTHING if z is None else z
+        return predict(self.mean, requests, slots, self.flat, self.weight, z)
 
     def signal(self, confidence: FloatArray) -> FloatArray:
         """Return z [Kmax, B] of confidences [B, Kmax].
@@ -338,14 +337,13 @@ class Acceptance:
     ) -> None:
         """Learn from the outcomes of a step: slots, verified and accepted drafts [B], z."""
         sums = np.zeros((4, self._kmax))
-        highest = highest_of(slots)
+        requests = self._requests.reaching(highest_of(slots))
         slopes = learn_outcomes(
             self.mean,
             self.weight,
             self.flat,
             self.variances,
-            self._effects.reaching(highest),
-            self._left.reaching(highest),
+            requests,
             slots,
             verified,
             accepted,
@@ -360,7 +358,7 @@ class Acceptance:
             self.variances,
             self._curvature,
             slopes,
-            self._effects.rows,
+            requests,
             slots,
         )
         if z is not None:
@@ -382,17 +380,15 @@ class Acceptance:
         found = self._labels.begun(slots, task, float(self.variances[1]))
         if found is not None:
             new, prior = found
-            highest = int(new.max())
-            self._effects.reaching(highest)[new, 1] = prior[:, 0]
-            self._left.reaching(highest)[new, 1] = prior[:, 1]
+            requests = self._requests.reaching(int(new.max()))
+            requests[new, 1], requests[new, 3] = prior[:, 0], 1.0 - prior[:, 1]
 
     def forget(self, slots: IntArray) -> None:
         """Reset the effects of requests that have ended."""
         if self._labels.used:
-            slow = self._effects[slots][:, 1], self._left[slots][:, 1]
-            self._labels.ended(slots, *slow, float(self.variances[1]))
-        self._effects.reset(slots)
-        self._left.reset(slots)
+            _, slow, _, known = self._requests[slots].T
+            self._labels.ended(slots, slow, 1.0 - known, float(self.variances[1]))
+        self._requests.reset(slots)
 
     def saved(self) -> SavedAcceptance:
         """Return what holds beyond single requests."""

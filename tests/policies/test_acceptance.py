@@ -34,7 +34,7 @@ def hazard(logits: np.ndarray) -> np.ndarray:
 
 def logits_of(belief: Acceptance, slots: np.ndarray) -> np.ndarray:
     """[Kmax, B] of requests' drafts, without confidence."""
-    return belief.mean[:, None] + belief._effects[slots].sum(axis=1)
+    return belief.mean[:, None] + belief._requests[slots][:, :2].sum(axis=1)
 
 
 def accepted(random: np.random.Generator, h: np.ndarray, verified: np.ndarray) -> np.ndarray:
@@ -194,7 +194,7 @@ def test_a_signal_counts_where_it_is_known_and_reading_it_changes_no_survival() 
 
 def test_survival_falls_along_a_request_and_is_bounded() -> None:
     belief = Acceptance(KMAX)
-    belief._effects[np.arange(2)] = np.array([[50.0, 0.0], [-50.0, 0.0]])
+    belief._requests[np.arange(2)] = np.array([[50.0, 0, 0, 0], [-50.0, 0, 0, 0]])
     _, survival = belief.predict(np.arange(2))
     assert survival[:, 0] == pytest.approx(MOST_HAZARD ** np.arange(1, KMAX + 1))
     assert survival[:, 1] == pytest.approx(LEAST_HAZARD ** np.arange(1, KMAX + 1))
@@ -266,10 +266,10 @@ def test_one_step_moves_a_position_by_the_stated_rule() -> None:
 
 def test_positions_learn_by_what_a_request_does_not_explain_and_by_the_shrunk_logit() -> None:
     sums, slots = np.zeros((4, 1)), np.zeros(1, dtype=np.int64)
-    effects, left = np.array([[0.6, -0.2]]), np.array([[0.4, 0.5]])
+    requests = np.array([[0.6, -0.2, 0.6, 0.5]])
     one, z = np.ones(1, dtype=np.int64), np.full((1, 1), np.nan)
     learn_outcomes(
-        np.array([1.0]), 2.0, 0.5, np.array([0.3, 0.1]), effects, left, slots, one, one, z, sums
+        np.array([1.0]), 2.0, 0.5, np.array([0.3, 0.1]), requests, slots, one, one, z, sums
     )
     h = hazard(0.5 * (1.0 + FAST * 0.6 - SLOW * 0.2))
     share = 1.0 - FAST**2 * 0.6
