@@ -36,7 +36,6 @@ from adaptive_spec.policies.figures import Figures
 from adaptive_spec.policies.kernels import load_kernels
 from adaptive_spec.policies.optional.cold_trial import ColdTrial
 from adaptive_spec.policies.optional.fleet_prior import (
-    check_prior,
     pooled_acceptance,
     pooled_step_times,
 )
@@ -122,7 +121,7 @@ class GoodputPolicy:
         self.acceptance = Acceptance(capability.max_draft_tokens, self._options.prior_hazard)
         self.times = StepTimes(capability)
         if self._profile is not None:
-            self.times.restore(prior_of_profile(self._profile, self.times, capability))
+            self.times.restore(prior_of_profile(self._profile, self.times))
         self.switch = Switch(capability)
         self._cold_trial = ColdTrial(self.times) if ColdTrial.needed(capability) else None
         self.figures = Figures(capability, self.times, self.switch)
@@ -502,9 +501,6 @@ class GoodputPolicy:
                 saved = self._checked(peer.state)
                 if (own := len(saved.acceptance.positions.mean)) != kmax:
                     raise PolicyError(f"of Kmax {own}, the engine's is {kmax}")
-                for part in (saved.acceptance, saved.copied):
-                    if part is not None:
-                        check_prior(part.positions)
             except PolicyError as error:
                 refused.append(f"{peer.name}: {error}")
                 continue

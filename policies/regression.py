@@ -161,7 +161,7 @@ class RegressionPolicy(StatelessPolicy):
         if self._times is None:
             self._times, self._depth = StepTimes(capability), context.engine_k
             if self._profile is not None:
-                self._times.restore(prior_of_profile(self._profile, self._times, capability))
+                self._times.restore(prior_of_profile(self._profile, self._times))
         if not batch:
             plan = fixed_plan(context, self._depth, "nothing decodes")
             return msgspec.structs.replace(plan, mode=Mode.ON)  # the drafter reads the prompts

@@ -1,140 +1,31 @@
 """Fleet prior: a replica begins with what others of its kind have learned.
 
-A replica r that began with N(m_0r, P_0r) and now believes N(m_r, P_r) has observed the information
-
-    L_r = P_r^-1 - P_0r^-1,    h_r = P_r^-1 m_r - P_0r^-1 m_0r,
-
-so that nothing counts twice that it had from others. Directions of which it knows little more than
-at its start are left out: the belief has drifted there since, and the difference is no observation.
-
-Replicas serve other traffic: r observes c_r = c + d_r, d_r ~ N(0, (t + t_r) P_0), with the common
-prior c ~ N(m_0, P_0) and r's own doubt t_r, by age and kind of server (random effects). Given t the
-information about c is (I + (t + t_r) L_r)^-1 (L_r, h_r) in units of P_0, and adds up. Each t of a
-grid counts by the likelihood of how much replicas differ; its lowest value stays in doubt however
-well they agree. The replica that begins is one more of them: N(c^, P + t P_0).
-
-That is for acceptance. Step times of servers of the same kind are the same for all; what differs is
-where the model of them is off, and what a jump has widened was no prior: see `averaged`.
+Beliefs of replicas are averaged by precision. They are not added up: each has the prior in it, and
+perhaps what its replica had from others, and how far the model is off (Julier and Uhlmann 1997).
+Each is in doubt: by the age of its state and the kind of its server, and of acceptance by `TRAFFIC`
+besides, as replicas serve other traffic. So no replica outweighs the others however sure it is.
+Where they contradict each other, all are less sure (Birge 1932).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from adaptive_spec.errors import PolicyError
 from adaptive_spec.policies.acceptance import Acceptance, SavedAcceptance
 from adaptive_spec.policies.gaussian import SavedGaussian, saved_gaussian
 from adaptive_spec.policies.step_times import BESIDE_LEVEL, SavedStepTimes, StepTimes
 from adaptive_spec.step import FloatArray
 
-_SPREADS: FloatArray = np.array([BESIDE_LEVEL * 2.0**n for n in range(6)])
-"""t that are tried: any traffic changes acceptance by the first, at least."""
-
-
-class Observed(NamedTuple):
-    """Observations of one replica, in units of the common prior.
-
-    Attributes:
-        precision: [P, P] L_r
-        vector: [P] h_r
-        doubt: t_r
-    """
-
-    precision: FloatArray
-    vector: FloatArray
-    doubt: float
-
-
-def observed(belief: SavedGaussian, mean: FloatArray, root: FloatArray, doubt: float) -> Observed:
-    """Return what a belief has observed beyond the prior that it began with.
-
-    Args:
-        belief: checked.
-        mean: [P] of the common prior.
-        root: [P, P] Cholesky factor of its covariance.
-        doubt: t_r
-    """
-    now, (began, spread) = np.array(belief.mean), belief.prior()
-    own = np.linalg.cholesky(spread)
-    inside = np.linalg.solve(own, np.linalg.solve(own, np.array(belief.covariance)).T)
-    variance, axes = np.linalg.eigh(0.5 * (inside + inside.T))
-    precision = 1.0 / np.maximum(variance, 1e-9)
-    known = precision > 2.0  # what was observed tells more than the prior
-    axes, precision = axes[:, known], precision[known]
-    away = axes.T @ np.linalg.solve(own, now - began)
-    # In these axes the prior is N(0, I); in the common ones c = mean + root x.
-    seen = axes.T @ np.linalg.solve(own, root)
-    shift = axes.T @ np.linalg.solve(own, mean - began)
-    return Observed(
-        seen.T @ ((precision - 1.0)[:, None] * seen),
-        seen.T @ (precision * away - (precision - 1.0) * shift),
-        doubt,
-    )
-
-
-def check_prior(belief: SavedGaussian) -> None:
-    """Raise PolicyError if nothing can be subtracted from a belief that is checked itself."""
-    try:
-        np.linalg.cholesky(belief.prior()[1])
-    except np.linalg.LinAlgError as error:
-        raise PolicyError("the prior of a belief is singular") from error
-
-
-def pooled(
-    replicas: Sequence[Observed], mean: FloatArray, root: FloatArray, spreads: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return mean and covariance of the belief that one more replica begins with.
-
-    Args:
-        replicas: what each has observed.
-        mean: [P] of the common prior.
-        root: [P, P] Cholesky factor of its covariance.
-        spreads: t that are tried.
-    """
-    size = len(mean)
-    parts = [(*np.linalg.eigh(each.precision), each) for each in replicas]
-    scores, means, covariances = [], [], []
-    for spread in spreads:
-        precision, vector, score = np.eye(size), np.zeros(size), 0.0
-        for values, axes, each in parts:
-            values = np.maximum(values, 0.0)
-            share = 1.0 / (1.0 + (spread + each.doubt) * values)
-            along = axes.T @ each.vector
-            precision += (axes * (values * share)) @ axes.T
-            vector += axes @ (share * along)
-            score += 0.5 * float(np.log(share).sum())
-            score += 0.5 * float(((spread + each.doubt) * share * along * along).sum())
-        # How much replicas differ from each other is not told by how far all are from the prior.
-        vague = precision - 0.99 * np.eye(size)
-        score += 0.5 * float(vector @ np.linalg.solve(vague, vector))
-        score -= 0.5 * float(np.linalg.slogdet(vague)[1])
-        covariance = np.linalg.inv(precision)
-        centre = covariance @ vector
-        scores.append(score)
-        means.append(centre)
-        covariances.append(covariance + spread * np.eye(size))
-    weight = np.exp(np.array(scores) - max(scores))
-    weight /= weight.sum()
-    centre = np.einsum("t,tp->p", weight, np.array(means))
-    off = np.array(means) - centre
-    covariance = np.einsum("t,tpq->pq", weight, np.array(covariances))
-    covariance += np.einsum("t,tp,tq->pq", weight, off, off)
-    # A server alone begins with variance 1: the fleet never makes it less sure than that.
-    values, axes = np.linalg.eigh(covariance)
-    covariance = (axes * np.minimum(values, 1.0)) @ axes.T
-    return mean + root @ centre, root @ covariance @ root.T
+TRAFFIC = 4.0 * BESIDE_LEVEL
+"""Doubt of what a replica has learned of acceptance, as a share of the prior's variance."""
 
 
 def averaged(
     replicas: Sequence[tuple[SavedGaussian, float, float]], prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return mean and covariance of beliefs about the same coefficients, by precision.
-
-    Precisions are averaged, not added up: the prior is in all of them, and how far the model is off
-    (Julier and Uhlmann 1997). Where replicas contradict each other, all are less sure (Birge 1932).
+    """Return mean and covariance of beliefs about the same coefficients.
 
     Args:
         replicas: checked beliefs, common units per unit of each, and its doubt.
@@ -169,9 +60,9 @@ def pooled_acceptance(
         replicas: beliefs of the same Kmax, and their doubt.
         base: what a replica alone begins with.
     """
-    root: FloatArray = np.linalg.cholesky(base.prior).astype(np.float64)
-    seen = [observed(each.positions, base.prior_mean, root, doubt) for each, doubt in replicas]
-    mean, covariance = pooled(seen, base.prior_mean, root, _SPREADS)
+    mean, covariance = averaged(
+        [(each.positions, 1.0, TRAFFIC + doubt) for each, doubt in replicas], base.prior
+    )
     alone = base.saved()
     beliefs = [each for each, _ in replicas]
     known = [each.weight_information - alone.weight_information for each in beliefs]

@@ -19,15 +19,12 @@ from adaptive_spec.policies.step_features import (
     SIZE,
 )
 from adaptive_spec.policies.step_times import FIRST_NOISE, SavedStepTimes, StepTimes
-from adaptive_spec.step import Capability
 
 LEAST_SECONDS = 1e-6
 """Least verify time of a profile, which may not be 0."""
 
 
-def prior_of_profile(
-    profile: CostProfile, times: StepTimes, capability: Capability
-) -> SavedStepTimes:
+def prior_of_profile(profile: CostProfile, times: StepTimes) -> SavedStepTimes:
     """Return the belief about step times that a profile gives rise to.
 
     The profile is the mean. It is trusted no more than a roofline: with a third of the variance a
@@ -37,8 +34,7 @@ def prior_of_profile(
 
     Args:
         profile: seconds of the parts of a step.
-        times: of this engine, for the shape of the uncertainty.
-        capability: of this engine.
+        times: of this engine before its first step, for the shape of the uncertainty.
     """
     unit = float(extended(profile, KNOTS[:1])[0])
     mean = np.zeros(SIZE)
@@ -50,7 +46,7 @@ def prior_of_profile(
     mean[PASSES], mean[PASS_REQUEST] = profile.draft_pass, profile.draft_pass_per_request
     mean[ANY], mean[ANY_CONTEXT] = profile.any_draft, profile.any_draft_per_context_token
     mean /= unit
-    mean[RAGGED] = capability.ragged_penalty
+    mean[RAGGED] = times.mean[RAGGED]
     parts = saved_gaussian(mean, times.covariance, mean, times.covariance)
     return SavedStepTimes(parts, unit, FIRST_NOISE**2, 0)
 

@@ -46,7 +46,7 @@ class StartUpProfile:
             self._capability = capability
             self._cost = StepTimes(capability)
             if self.profile is not None:
-                self._cost.restore(prior_of_profile(self.profile, self._cost, capability))
+                self._cost.restore(prior_of_profile(self.profile, self._cost))
 
     @property
     def ready(self) -> bool:
