@@ -108,8 +108,7 @@ def inform(covariance: Matrix, information: Vector) -> None:
 class SavedGaussian(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A belief and the prior that it began with, as JSON.
 
-    Both stand apart, so that what several servers have observed can be added up: the precision
-    that observations brought is P^-1 - P0^-1.
+    Both stand apart: the precision that observations brought is P^-1 - P0^-1.
 
     Attributes:
         mean, covariance: [P], [P, P]
