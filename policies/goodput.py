@@ -3,7 +3,7 @@
 1. believe: how probably each draft is accepted (`acceptance`), how long a step lasts
    (`step_times`);
 2. plan: the drafts to verify and the depth with the most expected tokens per second (`planner`),
-   drafts at hand admitted by confidence at the price that the plan has set, padding filled;
+   drafts at hand admitted by confidence at the price that the plan has set;
 3. try: run another K if what it tells is worth more than it loses (`trial`);
 4. switch: stop the drafter once it has lost more than those alive may lose without it (`switch`).
 
@@ -108,7 +108,7 @@ class GoodputPolicy:
     def __init__(self, options: GoodputOptions, *, seed: int = 0) -> None:
         self._options = options
         self._profile = load_profile(Path(options.profile)) if options.profile else None
-        self._random = np.random.default_rng(seed)
+        del seed
         self._capability: Capability | None = None
         self._restored: _Saved | None = None
         self._source: SecondSource | None = None
@@ -303,34 +303,18 @@ class GoodputPolicy:
         None for the tokens: those of the forecast.
         """
         context, best = forecast.context, forecast.best
-        verify, reason, survival = best.verify, "planned", None
+        if z is None or not self.acceptance.informative or not best.draft_depth:
+            return best.verify, "planned", None
         if context.capability.level is Level.UNIFORM:
-            return verify, reason, None
-        if z is not None and self.acceptance.informative and best.draft_depth:
-            _, survival = self.acceptance.predict(context.slots, z)
-            if from_lookup is not None:
-                survival = np.where(from_lookup, forecast.survival, survival)
-            worth = survival if forecast.weights is None else survival * forecast.weights
-            price = verify_price(forecast)
-            verify = np.minimum(context.draft_available, (worth >= price).sum(axis=0))
-            reason = "admitted by confidence"
-        verify = self._filled(context, verify)
-        tokens = None if survival is None else context.batch_size + value_of(survival, verify)
-        return verify, reason, tokens
-
-    def _filled(self, context: StepContext, verify: IntArray) -> IntArray:
-        """Fill the padding of a captured size with drafts at hand, of requests drawn by lot."""
-        buckets = context.capability.token_buckets
-        if not buckets or not verify.any():
-            return verify
-        tokens = len(verify) + int(verify.sum())
-        size = next((each for each in buckets if each >= tokens), tokens)
-        can = np.flatnonzero(verify < context.draft_available)
-        if size == tokens or not can.size:
-            return verify
-        filled = verify.copy()
-        filled[self._random.permutation(can)[: size - tokens]] += 1
-        return filled
+            return best.verify, "planned", None
+        _, survival = self.acceptance.predict(context.slots, z)
+        if from_lookup is not None:
+            survival = np.where(from_lookup, forecast.survival, survival)
+        worth = survival if forecast.weights is None else survival * forecast.weights
+        pays = (worth >= verify_price(forecast)).sum(axis=0)
+        verify = np.minimum(context.draft_available, pays)
+        tokens = context.batch_size + value_of(survival, verify)
+        return verify, "admitted by confidence", tokens
 
     def _plan_prompts(self, context: StepContext) -> SpecPlan:
         """Plan a step of prompts only: draft to the depth of the last decode step."""

@@ -110,27 +110,6 @@ def test_confidence_is_learned_from_and_admits_drafts_that_are_sure(shown: str) 
     assert np.mean(more) > 0.8 if shown == "at hand" else abs(np.mean(more)) < 0.3
 
 
-def test_padding_is_filled_with_drafts_that_are_at_hand() -> None:
-    engine = Capability(level=Level.VERIFY, max_draft_tokens=4, token_buckets=(8, 16, 24, 40))
-    policy = goodput()
-    context = made.context(8, engine, draft_available=[4, 4, 4, 4, 0, 4, 4, 4])
-    verify = np.array([3, 4, 2, 1, 0, 0, 0, 0])
-    filled = policy._filled(context, verify)  # 18 tokens run as 24: six more fit
-    assert int(filled.sum()) == 16
-    assert (filled >= verify).all()
-    assert (filled <= verify + 1).all()
-    assert (filled <= context.draft_available).all()
-    assert verify.sum() == 10
-    assert policy._filled(context, 0 * verify).sum() == 0
-    full = np.array([2, 2, 2, 2, 0, 0, 0, 0])
-    assert policy._filled(context, full).tolist() == full.tolist()
-    policy.plan(context)
-    asked = []
-    policy._filled = lambda _, verify: asked.append(verify) or verify
-    policy.plan(made.context(8, engine, step=1))
-    assert asked
-
-
 def test_seconds_that_a_step_costs_besides_make_drafting_deeper() -> None:
     """Fifty milliseconds come whatever is drafted: of each step more is worth verifying."""
     policy = trained(200)
