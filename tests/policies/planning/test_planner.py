@@ -202,6 +202,10 @@ def test_tokens_are_weighed_and_the_depth_is_chosen_by_what_is_ahead(
     passes = drafting if steers else np.full_like(drafting, drafting[-1])
     own = worth(survival, verify_seconds[:: taking_part.sum()][: kmax + 1] + passes) * taking_part
     assert weights == pytest.approx(own if by_worth else taking_part.astype(float))
+    if not by_worth and taking_part.sum() > 1 and not len(ahead):
+        found = best_admission(survival * own, own.sum(), possible, available, *costs, *engine)
+        assert not found[0].any()
+        assert not (found[1] and steers)
     if len(ahead):
         base = weights @ (1.0 + more)
         limits = possible, possible
