@@ -94,9 +94,8 @@ class ColdTrial:
         x = times.rows(batch, tokens_run, total, passes)
         seconds = np.maximum(x @ times.coefficients, 1e-3)
         gap = float(np.log(tokens / seconds[0]) - np.log(batch / seconds[1]))
-        if gap <= 0.0 and context.capability.off_pass:
+        if gap <= 0.0:
             return 0.0  # the switch takes care of it
-        gap = max(gap, 0.0)
         apart = x[1] / seconds[1] - x[0] / seconds[0]
         error = self._times.noise * float(seconds[1]) ** 2 / STEPS
         told = float(apart @ times.covariance @ x[1]) ** 2
