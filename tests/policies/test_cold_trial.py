@@ -34,12 +34,14 @@ def test_a_block_drafter_of_a_hundred_requests_is_left_out(acceptance: str) -> N
 
 
 @pytest.mark.slow
-def test_a_look_up_of_many_requests_is_left_out_and_comes_back() -> None:
+@pytest.mark.parametrize(
+    ("clients", "acceptance", "least"), [(96, "model:steady-5", 0.95), (32, "model:mixed", 1.12)]
+)
+def test_a_look_up_is_left_out_where_it_loses(clients: int, acceptance: str, least: float) -> None:
     ours, none = (
-        block_drafter(name, 96, "model:steady-5", 1200, 600, "suffix")
-        for name in ("goodput", "off")
+        block_drafter(name, clients, acceptance, 1200, 600, "suffix") for name in ("goodput", "off")
     )
-    assert ours.throughput_tok_s >= 0.95 * none.throughput_tok_s
+    assert ours.throughput_tok_s >= least * none.throughput_tok_s
     assert ours.mode_fraction["on"] > 0.0
 
 
