@@ -20,7 +20,7 @@ def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def entry(state: Any, place: tuple[Any, ...]) -> Any:
-    """What stands at a place."""
+    """Return the value at a place."""
     for key in place:
         state = state[key]
     return state

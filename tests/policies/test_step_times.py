@@ -454,7 +454,7 @@ def test_parts_drift_as_the_trial_expects() -> None:
     assert times.drift(16, 1600) == pytest.approx(DRIFT * spread)
     while not times.jumped:
         step(times, 16, 3, 0.03)
-    # What the next jumps will take is averaged over the last 2,048 steps.
+    # The variance that jumps add is averaged over the last 2,048 steps.
     assert times.drift(16, 1600) == pytest.approx((DRIFT + 1.0 / 2048.0) * spread)
 
 
