@@ -13,7 +13,8 @@ A model cannot draft behind tokens that it has not seen, and nothing reads them 
 request that a step without the pass computed anything of is drafted for no more, to its end. New
 requests are, once the pass runs again. KV blocks written in between stay in the prefix cache with a
 draft half that was never written: a new request that finds such blocks starts with a drafter that
-knows less of its prompt, is accepted less at first, and the policy learns that as it learns any request.
+knows less of its prompt, is accepted less at first, and the policy learns that as it learns any
+request.
 Their number is not known exactly; requests that found any cached prefix since are counted.
 """
 
